@@ -1,0 +1,230 @@
+// Package sandbox runs programs confined and says what was enforced.
+//
+// A [Spec] asks for guarantees, not mechanisms. [Probe] tells which guarantees
+// this kernel and container can give, by which mechanism, or why not and what
+// to do. [Open] applies a Spec once; [Sandbox.Start] runs one command in it.
+// A required guarantee that cannot be had is an [*UnsupportedError] before
+// anything runs: nothing weakens by itself.
+//
+// The package knows no policy files and no model. Its parent process must call
+// [Init] first thing in main, since confinement happens in a re-executed copy
+// of the program.
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Guarantee is a set of promises about a confined process tree.
+type Guarantee uint
+
+// Guarantees.
+const (
+	// WritesConfined: nothing outside Spec.Write changes, and nothing inside
+	// Spec.Protected.
+	WritesConfined Guarantee = 1 << iota
+	// ReadsConfined: paths in Spec.Deny cannot be read.
+	ReadsConfined
+	// NetConfined: no network but Spec.Net.
+	NetConfined
+	// TreeDies: no process of the tree outlives the command and the sandbox.
+	TreeDies
+	// SyscallsConfined: dangerous system calls are refused.
+	SyscallsConfined
+	// SecretsHidden: environment, memory and descriptors of the runner and of
+	// other processes are out of reach.
+	SecretsHidden
+	// Limited: Spec.Limits hold for the tree as a whole.
+	Limited
+)
+
+// AllGuarantees lists every guarantee in order.
+var AllGuarantees = []Guarantee{WritesConfined, ReadsConfined, NetConfined, TreeDies, SyscallsConfined, SecretsHidden, Limited}
+
+var guaranteeNames = map[Guarantee]string{
+	WritesConfined: "writes-confined", ReadsConfined: "reads-confined", NetConfined: "network-confined",
+	TreeDies: "tree-dies", SyscallsConfined: "syscalls-confined", SecretsHidden: "secrets-hidden", Limited: "resources-limited",
+}
+
+// String names the guarantees of the set, joined by commas.
+func (g Guarantee) String() string {
+	var names []string
+	for _, one := range AllGuarantees {
+		if g&one != 0 {
+			names = append(names, guaranteeNames[one])
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Mode is the coarse shape of a sandbox.
+type Mode string
+
+// Modes, as the reference names them.
+const (
+	ReadOnly       Mode = "read-only"
+	WorkspaceWrite Mode = "workspace-write"
+	FullAccess     Mode = "danger-full-access"
+)
+
+// NetMode says what network a tree has.
+type NetMode int
+
+// Network modes.
+const (
+	// NetOff: an own network namespace with nothing but loopback.
+	NetOff NetMode = iota
+	// NetProxy: as NetOff, plus a listener at 127.0.0.1 inside whose accepted
+	// connections the parent serves (Sandbox.ProxyListener).
+	NetProxy
+	// NetHost: the host's network.
+	NetHost
+)
+
+// Net is the network of a tree.
+type Net struct {
+	Mode NetMode
+	// UnixSockets are host sockets (absolute paths) that stay reachable.
+	UnixSockets []string
+}
+
+// Limits bound a tree. Zero means no limit of that kind.
+type Limits struct {
+	MemoryBytes int64
+	Processes   int64
+	CPUPercent  int64 // of one core; 150 is one and a half
+	FileBytes   int64 // one file
+	OpenFiles   int64
+}
+
+// Spec is what a tree may do. Paths are absolute; they are resolved to real
+// paths once, by Open.
+type Spec struct {
+	Mode Mode
+	// Workspace is the main root; it is in Write under workspace-write.
+	Workspace string
+	// Write are the writable roots. Everything else is read-only.
+	Write []string
+	// ProtectNames are names that stay read-only, and cannot be created, inside
+	// every writable root (".git", ".codex", ".agents", ".aws"), with the git
+	// folders they point to, unless such a path is itself listed in Write.
+	ProtectNames []string
+	// Deny are paths that cannot be read. A missing path is no error.
+	Deny []string
+	Net  Net
+	Limits
+	// Require are the guarantees without which Open refuses.
+	Require Guarantee
+	// TmpDir is a host folder that commands see as /tmp and /var/tmp ("" : a
+	// fresh one that Close removes). HostTmp shows the host's /tmp instead.
+	TmpDir  string
+	HostTmp bool
+	// Runtime is a private folder of the run for the sandbox's own state.
+	Runtime string
+}
+
+// Command is one program to run in a sandbox.
+type Command struct {
+	// Argv is the program and its arguments; Helper, if set, names a function
+	// given to Init instead, which runs in the confined child with Argv as its
+	// arguments.
+	Argv   []string
+	Helper string
+	Dir    string
+	Env    []string
+	// TTY, if set, gives the command a pseudo-terminal of that size.
+	TTY *Winsize
+	// Stdin is copied to the command; nil is an empty input. With a TTY or
+	// KeepStdin, use Process.Write.
+	Stdin     io.Reader
+	KeepStdin bool
+	// SplitStderr sends stderr to Process.Stderr instead of Output.
+	SplitStderr bool
+	// Unsandboxed runs outside the confinement but as a tree that dies; only a
+	// caller whose policy allows it may set this.
+	Unsandboxed bool
+	Limits      Limits
+}
+
+// Winsize is a terminal's size in characters.
+type Winsize struct{ Rows, Cols uint16 }
+
+// Exit is how a command ended.
+type Exit struct {
+	Code   int // exit code, 128+n after signal n
+	Signal int
+	// Killed names the limit that ended it ("memory", "processes"), if any.
+	Killed    string
+	CPU       time.Duration
+	PeakBytes int64
+	OOMKills  int
+	// Measured is "cgroup" or "rusage".
+	Measured string
+}
+
+// Support says for one guarantee whether it can be had.
+type Support struct {
+	Guarantee Guarantee `json:"-"`
+	Name      string    `json:"name"`
+	Held      bool      `json:"held"`
+	Mechanism string    `json:"mechanism,omitempty"`
+	Why       string    `json:"why,omitempty"`
+	Hint      string    `json:"hint,omitempty"`
+}
+
+// Report says what a sandbox enforces.
+type Report struct {
+	Mode        Mode      `json:"mode"`
+	Level       string    `json:"level"` // full, degraded, none
+	LandlockABI int       `json:"landlock_abi"`
+	Guarantees  []Support `json:"guarantees"`
+	Writable    []string  `json:"writable,omitempty"`
+	Protected   []string  `json:"protected,omitempty"`
+	Denied      []string  `json:"denied,omitempty"`
+	Notes       []string  `json:"notes,omitempty"`
+}
+
+// UnsupportedError is a required guarantee that cannot be had here.
+type UnsupportedError struct {
+	Missing []Support
+}
+
+// Error names each guarantee and why it is missing.
+func (e *UnsupportedError) Error() string {
+	var parts []string
+	for _, s := range e.Missing {
+		parts = append(parts, fmt.Sprintf("cannot guarantee %s: %s", s.Name, s.Why))
+	}
+	return "sandbox: " + strings.Join(parts, "; ")
+}
+
+// Hint tells what to do about the first missing guarantee.
+func (e *UnsupportedError) Hint() string {
+	for _, s := range e.Missing {
+		if s.Hint != "" {
+			return s.Hint
+		}
+	}
+	return ""
+}
+
+// HelperFunc runs inside the confined child. Its result is the exit code.
+type HelperFunc func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
+
+// Start runs one command in a sandbox of its own that closes with it.
+func Start(ctx context.Context, s Spec, c Command) (*Process, error) {
+	box, err := Open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p, err := box.Start(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%w", joinClose(err, box))
+	}
+	p.onGone(box.Close)
+	return p, nil
+}
