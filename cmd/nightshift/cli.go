@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nightshift-ci/nightshift/runner"
+)
+
+// cli is the grammar. Every command is one field and one file.
+type cli struct {
+	Exec    execCmd    `cmd:"" aliases:"e" help:"Run one task unattended. Subcommands: resume, fork, review."`
+	Resume  resumeCmd  `cmd:"" help:"Go on with an earlier thread (also: exec resume)."`
+	Fork    forkCmd    `cmd:"" help:"Start a new thread from the history of another (also: exec fork)."`
+	Review  reviewCmd  `cmd:"" help:"Review a change and report findings (also: exec review)."`
+	Batch   batchCmd   `cmd:"" help:"Run many tasks, bounded, each in its own worktree."`
+	Replay  replayCmd  `cmd:"" help:"Render reports from a recorded event log."`
+	Report  reportCmd  `cmd:"" help:"Work with reports of earlier runs."`
+	Policy  policyCmd  `cmd:"" help:"Check, explain and compare policy."`
+	Sandbox sandboxCmd `cmd:"" help:"Run one command in the sandbox with exec's rules."`
+	Doctor  doctorCmd  `cmd:"" help:"Say what this machine can guarantee, and what to do where it cannot."`
+	Auth    authCmd    `cmd:"" help:"Show, refresh and import the login."`
+	Debug   debugCmd   `cmd:"" help:"Look inside: the exact first request, the model server of the tests."`
+	Demo    demoCmd    `cmd:"" help:"See the whole product work on a scratch repository, with no key and no network."`
+
+	ApplyPatch applyPatchCmd `cmd:"" hidden:"" name:"apply-patch" help:"Apply a patch from stdin with exec's rules."`
+	Completion completionCmd `cmd:"" help:"Print a shell completion script."`
+	Man        manCmd        `cmd:"" help:"Print the manual page."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+}
+
+// runnable is a parsed command.
+type runnable interface{ Run(*runtime) error }
+
+// parse reads the command line. A nil command means that help or the version
+// was printed and nothing is left to do.
+func parse(rt *runtime, args []string) (runnable, error) {
+	words, err := normalize(args)
+	if err != nil {
+		return nil, err
+	}
+	var grammar cli
+	k, err := newParser(&grammar)
+	if err != nil {
+		return nil, fmt.Errorf("the command grammar is broken: %w", err)
+	}
+	if wantsVersion(words) {
+		fmt.Fprintln(rt.stdout, "nightshift "+version)
+		return nil, nil
+	}
+	if help, rest := wantsHelp(words); help {
+		return nil, printHelp(rt, k, rest)
+	}
+	kctx, err := k.Parse(words)
+	if err != nil {
+		return nil, parseError(err, words)
+	}
+	cmd, ok := kctx.Selected().Target.Addr().Interface().(runnable)
+	if !ok {
+		return nil, usageError("`%s` needs a subcommand; see `nightshift %s --help`", kctx.Command(), kctx.Command())
+	}
+	return cmd, nil
+}
+
+func newParser(grammar *cli) (*kong.Kong, error) {
+	return kong.New(grammar,
+		kong.Name("nightshift"),
+		kong.Description("A headless runner for coding agents: strict, honest and fast."),
+		kong.NoDefaultHelp(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: false, NoExpandSubcommands: false}),
+		kong.Help(kong.DefaultHelpPrinter),
+		kong.Exit(func(int) {}),
+	)
+}
+
+// parseError makes one sentence of kong's errors and names the help.
+func parseError(err error, words []string) error {
+	where := "nightshift --help"
+	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		where = "nightshift " + words[0] + " --help"
+	}
+	return exitError{code: runner.ExitUsage, err: &hintError{err, "see `" + where + "`"}}
+}
+
+// hintError adds a hint to an error.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e *hintError) Hint() string  { return e.hint }
+func (e *hintError) Unwrap() error { return e.error }
+
+func wantsVersion(words []string) bool {
+	for _, w := range words {
+		if w == "--" {
+			return false
+		}
+		if w == "-V" || w == "--version" {
+			return true
+		}
+	}
+	return false
+}
+
+// wantsHelp finds -h or --help before "--" and drops it; no word at all asks
+// for help too. "exec help" is "exec --help".
+func wantsHelp(words []string) (bool, []string) {
+	if len(words) == 0 {
+		return false, words
+	}
+	if words[0] == "help" {
+		return true, words[1:]
+	}
+	for i, w := range words {
+		if w == "--" {
+			break
+		}
+		if w == "-h" || w == "--help" {
+			return true, append(append([]string(nil), words[:i]...), words[i+1:]...)
+		}
+	}
+	return false, words
+}
+
+func printHelp(rt *runtime, k *kong.Kong, words []string) error {
+	var buf bytes.Buffer
+	k.Stdout = &buf
+	var path []string
+	for _, w := range words {
+		if strings.HasPrefix(w, "-") {
+			break
+		}
+		path = append(path, w)
+	}
+	ctx, err := kong.Trace(k, path)
+	if err != nil {
+		return usageError("help: %v", err)
+	}
+	if err := ctx.PrintUsage(false); err != nil {
+		return fmt.Errorf("help: %w", err)
+	}
+	if _, err := rt.stdout.Write(buf.Bytes()); err != nil {
+		return fmt.Errorf("help: %w", err)
+	}
+	if len(path) == 0 || path[0] == "exec" {
+		fmt.Fprint(rt.stdout, helpTail())
+	}
+	return nil
+}
+
+// helpTail teaches by example and lists the exit codes.
+func helpTail() string {
+	var b strings.Builder
+	b.WriteString(`
+Examples:
+  nightshift exec "fix the failing test"
+  nightshift exec --json -s workspace-write --report-dir out "update the changelog" > events.jsonl
+  git diff | nightshift exec -s read-only "review this diff"
+  nightshift exec --max-turns 20 --max-wall-time 15m --verify "go test ./..." "make the tests pass"
+  nightshift exec resume --last "now add a test"
+
+Exit codes:
+`)
+	for _, c := range runner.ExitCodes {
+		fmt.Fprintf(&b, "  %3d  %s\n", c.Code, c.Meaning)
+	}
+	b.WriteString("  128+n  ended by signal n (130 SIGINT, 143 SIGTERM)\n")
+	return b.String()
+}
+
+// isUsage tells whether err is the user's typing.
+func isUsage(err error) bool {
+	var e exitError
+	return errors.As(err, &e) && e.code == runner.ExitUsage
+}
+
+// versionCmd prints the version.
+type versionCmd struct{}
+
+// Run prints it.
+func (versionCmd) Run(rt *runtime) error {
+	_, err := fmt.Fprintln(rt.stdout, "nightshift "+version)
+	return err
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nightshift-ci/nightshift/runner"
+)
+
+// exitError is an error with the exit code of the process.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+// exitSilently ends the process with code after everything was already said.
+func exitSilently(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exitError{code: code}
+}
+
+// usageError marks what the user typed wrongly: exit code 2.
+func usageError(format string, args ...any) error {
+	return exitError{code: runner.ExitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// hinter is an error that knows what to do about itself.
+type hinter interface{ Hint() string }
+
+// report prints err as "error:" and "hint:" lines and returns the exit code.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	code := runner.Classify(err).ExitCode
+	var coded exitError
+	if errors.As(err, &coded) {
+		code = coded.code
+		if coded.err == nil {
+			return code
+		}
+	}
+	printError(w, err)
+	return code
+}
+
+// printError writes every joined error on a line of its own, each with its
+// hint, so that three mistakes cost one round trip.
+func printError(w io.Writer, err error) {
+	var many interface{ Unwrap() []error }
+	if errors.As(err, &many) {
+		for _, one := range many.Unwrap() {
+			printError(w, one)
+		}
+		return
+	}
+	fmt.Fprintf(w, "error: %v\n", err)
+	var h hinter
+	if errors.As(err, &h) && h.Hint() != "" {
+		fmt.Fprintf(w, "hint: %s\n", h.Hint())
+	}
+}

@@ -1,0 +1,62 @@
+// Command nightshift runs a coding agent in CI: no human is there, every effect
+// is confined, and the exit code tells the truth. Invoked as "codex" it is the
+// same program.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+// version is set by the release build.
+var version = "0.1.0-dev"
+
+// systemDir is where a machine's administrator keeps policy. It is fixed when
+// the program is linked: a variable or flag could be used to walk around it.
+var systemDir = "/etc/codex"
+
+func main() {
+	// Re-executed copies confine themselves and never come back.
+	sandbox.Init(runner.Helpers())
+	os.Exit(start())
+}
+
+func start() int {
+	cwd, err := os.Getwd()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: the working folder cannot be read: %v\n", err)
+		return runner.ExitUsage
+	}
+	// The environment is copied first: HideSelf wipes it from /proc.
+	environ := append([]string(nil), os.Environ()...)
+	for i, e := range environ {
+		environ[i] = string(append([]byte(nil), e...))
+	}
+	sandbox.HideSelf()
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := withSignals(context.Background())
+	defer stop()
+	return run(&runtime{
+		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		environ: environ, cwd: cwd, systemDir: systemDir, self: filepath.Base(os.Args[0]),
+	}, os.Args[1:])
+}
+
+// run parses args and runs the command. It returns the exit code.
+func run(rt *runtime, args []string) (code int) {
+	cmd, err := parse(rt, args)
+	if err != nil {
+		return report(rt.stderr, err)
+	}
+	if cmd == nil { // help or version was printed
+		return 0
+	}
+	return report(rt.stderr, cmd.Run(rt))
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/nightshift-ci/nightshift/policy"
+)
+
+// runtime is what the process gives a command: streams, arguments, environment.
+// Nothing below cmd reads any of these by itself, so one process can hold many
+// runs (tests, batch).
+type runtime struct {
+	ctx     context.Context
+	stdin   io.Reader
+	stdout  io.Writer
+	stderr  io.Writer
+	environ []string
+	cwd     string
+	// systemDir holds the machine's config.toml and requirements.toml.
+	systemDir string
+	// self is argv[0]'s base name: the program also answers to "codex".
+	self string
+}
+
+// getenv returns a variable of the environment, "" when unset.
+func (rt *runtime) getenv(name string) string {
+	v, _ := rt.lookupEnv(name)
+	return v
+}
+
+// lookupEnv finds a variable; of two equal names the last wins, as in a shell.
+func (rt *runtime) lookupEnv(name string) (string, bool) {
+	for i := len(rt.environ) - 1; i >= 0; i-- {
+		e := rt.environ[i]
+		if len(e) > len(name) && e[len(name)] == '=' && e[:len(name)] == name {
+			return e[len(name)+1:], true
+		}
+	}
+	return "", false
+}
+
+// userHome is $HOME, or "/" when there is none.
+func (rt *runtime) userHome() string {
+	if h := rt.getenv("HOME"); filepath.IsAbs(h) {
+		return h
+	}
+	return "/"
+}
+
+// codexHome is the folder of config.toml and auth.json. A CODEX_HOME that is
+// named but missing is an error, since the wrong login or policy would be used
+// otherwise; the default folder is only read here and made by whoever writes.
+func (rt *runtime) codexHome() (string, error) {
+	if dir, ok := rt.lookupEnv("CODEX_HOME"); ok && dir != "" {
+		fi, err := os.Stat(dir)
+		if err != nil {
+			return "", usageError("CODEX_HOME points to %q, but that path does not exist", dir)
+		}
+		if !fi.IsDir() {
+			return "", usageError("CODEX_HOME points to %q, which is not a folder", dir)
+		}
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return "", fmt.Errorf("CODEX_HOME: %w", err)
+		}
+		return filepath.EvalSymlinks(abs)
+	}
+	return filepath.Join(rt.userHome(), ".codex"), nil
+}
+
+// abs makes a path given on the command line absolute, from the folder the
+// process was started in (not from -C).
+func (rt *runtime) abs(p string) string {
+	if filepath.IsAbs(p) {
+		return filepath.Clean(p)
+	}
+	return filepath.Join(rt.cwd, p)
+}
+
+// osFiles reads policy files from the real file system.
+type osFiles struct{}
+
+func (osFiles) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
+func (osFiles) ReadDir(name string) ([]os.DirEntry, error) { return os.ReadDir(name) }
+func (osFiles) Stat(name string) (os.FileInfo, error)      { return os.Stat(name) }
+
+func (osFiles) RealPath(name string) string {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		return real
+	}
+	return filepath.Clean(name)
+}
+
+var _ policy.Files = osFiles{}
