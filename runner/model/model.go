@@ -5,6 +5,7 @@ package model
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"net/http"
 	"time"
@@ -55,11 +56,28 @@ type Progress struct {
 // Retrying describes a failed attempt.
 type Retrying struct {
 	Err     *APIError
-	Layer   string // request, stream
+	Layer   string // LayerRequest, LayerStream, LayerCredential
 	Attempt int    // 1, 2, …
 	Max     int
 	Delay   time.Duration
 }
+
+// Message is the text of the stream's error event, "Reconnecting... 1/5
+// (reason)". It is empty for retries that the stream does not show: those of
+// the request layer and the one after a renewed credential.
+func (r Retrying) Message() string {
+	if r.Layer != LayerStream {
+		return ""
+	}
+	return fmt.Sprintf("Reconnecting... %d/%d (%s)", r.Attempt, r.Max, r.Err.Message)
+}
+
+// Layers of retries.
+const (
+	LayerRequest    = "request"    // same request again, silently
+	LayerStream     = "stream"     // whole request again, shown as an error event
+	LayerCredential = "credential" // once more after the credential was renewed, silently
+)
 
 // Response is a finished response; Items are its output items in order.
 type Response struct {
