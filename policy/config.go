@@ -18,6 +18,8 @@ type Config struct {
 	ApprovalPolicy string // always "never" in effect; see Policy.ApprovalRequired
 	SandboxMode    string // read-only, workspace-write, danger-full-access
 	WebSearch      string // disabled, cached, indexed, live
+	// AllowLoginShell: false means that shells must not be login shells.
+	AllowLoginShell bool
 	Residency      string // enforce_residency
 
 	Instructions          string // model_instructions_file or instructions, "" = built-in
@@ -190,6 +192,7 @@ type SandboxConfig struct {
 	ExcludeTmpdir   bool
 	DenyRead        []string
 	Require         []string // guarantee names; nil: the default set
+	Degrade         []string // weaker mechanisms the user accepts by name
 	HostTmp         bool
 	MemoryBytes     int64
 	Processes       int64

@@ -57,6 +57,10 @@ type Flags struct {
 	Fallback     []string
 	NetworkAllow []string
 	DenyRead     []string
+	// ApproveForMe is --approve-for-me: workspace-write; there is no automatic
+	// reviewer here, so whatever it would review is denied.
+	ApproveForMe bool
+	Degrade      []string // --degrade
 }
 
 // Notice is something the user must be told; Class is a stable word
@@ -72,12 +76,16 @@ const (
 	Sandboxed   = "sandboxed"
 	Unsandboxed = "unsandboxed"
 	Denied      = "denied"
+	// Allowed is the outcome of actions that no sandbox of ours confines.
+	Allowed = "allowed"
 )
 
 // Verdict is the outcome for one command.
 type Verdict struct {
 	rules.Decision
-	Outcome string // Sandboxed, Unsandboxed, Denied
+	Outcome string // Sandboxed, Unsandboxed, Allowed, Denied
 	Reason  string // sentence, when denied
 	Source  string // rule, danger, approval, requirement
+	// Rule is the pattern or key that decided, Origin its file:line.
+	Rule, Origin string
 }
