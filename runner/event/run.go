@@ -273,13 +273,18 @@ type Notice struct {
 
 // DiffCaptured is what the run changed in the workspace.
 type DiffCaptured struct {
-	Base   string       `json:"base,omitempty"` // commit the patch applies to
-	Head   string       `json:"head,omitempty"` // tree id after the run
-	Files  []FileStat   `json:"files"`
-	Patch  string       `json:"patch"`  // git diff --binary --full-index
-	Digest string       `json:"digest"` // sha256:… of Patch
-	Error  string       `json:"error,omitempty"`
-	Mail   *MailDetails `json:"mail,omitempty"`
+	Base   string     `json:"base,omitempty"` // commit the patch applies to
+	Head   string     `json:"head,omitempty"` // tree id after the run
+	Files  []FileStat `json:"files"`
+	Patch  string     `json:"patch"`  // git diff --binary --full-index
+	Digest string     `json:"digest"` // sha256:… of Patch
+	// Dirty: the folder had changes before the run, so the patch applies to that
+	// state and not to Base itself.
+	Dirty bool `json:"dirty,omitempty"`
+	// Omitted names files that changed and are not in the patch, each with why.
+	Omitted []string     `json:"omitted,omitempty"`
+	Error   string       `json:"error,omitempty"`
+	Mail    *MailDetails `json:"mail,omitempty"`
 }
 
 // MailDetails are what a mail patch needs besides the diff.
