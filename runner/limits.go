@@ -29,28 +29,38 @@ func (e *LimitError) Hint() string {
 	return "the work so far is kept: see the report and the patch, or go on with `nightshift exec resume ID`"
 }
 
-// clock watches wall and idle time and cancels the run's context with a
-// *LimitError. Touch may be called from any goroutine.
+// clock watches wall and idle time. It stops the work a little before the wall
+// limit, so that the closing summary still fits, and the run at the limit
+// itself. touch may be called from any goroutine.
 type clock struct {
-	cancel context.CancelCauseFunc
-	wall   *time.Timer
+	timers []*time.Timer
 	idleIn time.Duration
 
 	mu   sync.Mutex
 	idle *time.Timer
 }
 
+// wallReserve is the share of the wall limit that is kept for the summary, at
+// most wallReserveMax.
+const (
+	wallReserve    = 10
+	wallReserveMax = 30 * time.Second
+)
+
 // startClock arms the timers of l. stop must be called.
-func startClock(l policy.Limits, cancel context.CancelCauseFunc) *clock {
-	c := &clock{cancel: cancel, idleIn: l.MaxIdleTime}
-	if l.MaxWallTime > 0 {
-		c.wall = time.AfterFunc(l.MaxWallTime, func() {
-			cancel(&LimitError{Limit: "max_wall_time", Max: l.MaxWallTime.String(), Used: l.MaxWallTime.String()})
-		})
+func startClock(l policy.Limits, work, run context.CancelCauseFunc) *clock {
+	c := &clock{idleIn: l.MaxIdleTime}
+	if w := l.MaxWallTime; w > 0 {
+		limit := &LimitError{Limit: "max_wall_time", Max: w.String(), Used: w.String()}
+		soft := w
+		if !l.NoFinalAnswer {
+			soft -= min(w/wallReserve, wallReserveMax)
+		}
+		c.timers = append(c.timers, time.AfterFunc(soft, func() { work(limit) }), time.AfterFunc(w, func() { run(limit) }))
 	}
 	if l.MaxIdleTime > 0 {
 		c.idle = time.AfterFunc(l.MaxIdleTime, func() {
-			cancel(&LimitError{Limit: "max_idle_time", Max: l.MaxIdleTime.String(), Used: l.MaxIdleTime.String()})
+			work(&LimitError{Limit: "max_idle_time", Max: l.MaxIdleTime.String(), Used: l.MaxIdleTime.String()})
 		})
 	}
 	return c
@@ -67,8 +77,8 @@ func (c *clock) touch() {
 }
 
 func (c *clock) stop() {
-	if c.wall != nil {
-		c.wall.Stop()
+	for _, t := range c.timers {
+		t.Stop()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -153,7 +153,10 @@ func classify(err error) Outcome {
 		o.Outcome = outcomeWord(o.ExitCode)
 		return o
 	case errors.As(err, &pol):
-		code := pol.ExitCode()
+		code := ExitUsage
+		if pol.Kind() == policy.KindPolicy {
+			code = ExitPolicy
+		}
 		return Outcome{Outcome: outcomeWord(code), Class: outcomeWord(code), ExitCode: code}
 	case errors.As(err, &box):
 		return Outcome{Outcome: "sandbox", Class: "sandbox_unsupported", ExitCode: ExitSandbox}

@@ -36,6 +36,10 @@ type Log struct {
 	mask   Masker
 	sinks  []Sink
 	failed []error // first error of each sink, nil while it works
+	// early are the records so far, kept until Settle, so that a sink that only
+	// the configuration names (telemetry) sees them too.
+	early   []Record
+	settled bool
 	items  int
 	closed bool
 }
@@ -82,11 +86,36 @@ func (l *Log) emit(e Event) {
 		// A record that cannot be encoded is our bug; it must not pass unmasked.
 		rec.Event = Notice{Class: "internal", Message: fmt.Sprintf("an event of kind %s could not be encoded", e.kind())}
 	}
+	if !l.settled {
+		l.early = append(l.early, rec)
+	}
 	for i, s := range l.sinks {
 		if err := s.Handle(rec); err != nil && l.failed[i] == nil {
 			l.failed[i] = err
 		}
 	}
+}
+
+// Attach adds a sink and hands it what was emitted so far. It must come before
+// Settle.
+func (l *Log) Attach(s Sink) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sinks = append(l.sinks, s)
+	l.failed = append(l.failed, nil)
+	i := len(l.sinks) - 1
+	for _, rec := range l.early {
+		if err := s.Handle(rec); err != nil && l.failed[i] == nil {
+			l.failed[i] = err
+		}
+	}
+}
+
+// Settle says that no sink will be added any more.
+func (l *Log) Settle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settled, l.early = true, nil
 }
 
 // NextItem returns the id of a new item: item_0, item_1, …

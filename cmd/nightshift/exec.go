@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nightshift-ci/nightshift/runner/rollout"
+)
+
+// execCmd runs one task in a new thread.
+type execCmd struct {
+	runFlags `embed:""`
+	Prompt   *string `arg:"" optional:"" help:"What to do; - reads it from stdin. Piped text is added to it."`
+}
+
+// Run carries out the task.
+func (c *execCmd) Run(rt *runtime) error {
+	if c.Prompt != nil && *c.Prompt == "" {
+		return usageError("the prompt is empty")
+	}
+	return rt.session(&c.runFlags, "exec").run(promptSources{arg: c.Prompt, file: c.PromptFile})
+}
+
+// threadFlags choose an earlier thread.
+type threadFlags struct {
+	Last bool `help:"The newest thread of this working folder."`
+	All  bool `help:"With --last: of any working folder."`
+}
+
+// resumeCmd goes on with a thread.
+type resumeCmd struct {
+	runFlags    `embed:""`
+	threadFlags `embed:""`
+	SessionID   *string `arg:"" optional:"" name:"id" help:"Id of the thread."`
+	Prompt      *string `arg:"" optional:"" help:"What to do next; without it, it is read from stdin."`
+}
+
+// Run resumes and carries out one more turn.
+func (c *resumeCmd) Run(rt *runtime) error {
+	id, prompt := c.SessionID, c.Prompt
+	if c.Last && prompt == nil {
+		id, prompt = nil, id // with --last the only word is the prompt
+	}
+	if id == nil && !c.Last {
+		return usageError("which thread? give its id, or --last for the newest one of this folder; a new thread is never started silently")
+	}
+	if id != nil && c.Last {
+		return usageError("a thread id and --last exclude each other")
+	}
+	s := rt.session(&c.runFlags, "resume")
+	s.pick = threadPick{ref: deref(id), last: c.Last, all: c.All}
+	return s.run(promptSources{arg: prompt, file: c.PromptFile, isSub: true})
+}
+
+// forkCmd starts a new thread from the history of another.
+type forkCmd struct {
+	runFlags    `embed:""`
+	threadFlags `embed:""`
+	SessionID   *string `arg:"" optional:"" name:"id" help:"Id of the thread to start from."`
+	Prompt      *string `arg:"" optional:"" help:"What to do; without it, it is read from stdin."`
+}
+
+// Run forks and carries out one turn.
+func (c *forkCmd) Run(rt *runtime) error {
+	id, prompt := c.SessionID, c.Prompt
+	if c.Last && prompt == nil {
+		id, prompt = nil, id
+	}
+	if id == nil && !c.Last {
+		return usageError("which thread? fork needs its id, or --last")
+	}
+	s := rt.session(&c.runFlags, "fork")
+	s.pick = threadPick{ref: deref(id), last: c.Last, all: c.All}
+	return s.run(promptSources{arg: prompt, file: c.PromptFile, isSub: true})
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// threadPick names the thread a run starts from.
+type threadPick struct {
+	ref       string
+	last, all bool
+}
+
+func (p threadPick) wanted() bool { return p.ref != "" || p.last }
+
+// find looks the thread up. Not finding it is an error: a resume that starts
+// anew loses a night's work without a word.
+func (p threadPick) find(store *rollout.Store, cwd string) (rollout.Info, error) {
+	if p.last {
+		if p.all {
+			cwd = ""
+		}
+		return asUsage(store.Last(cwd))
+	}
+	return asUsage(store.Find(p.ref))
+}
+
+func asUsage(info rollout.Info, err error) (rollout.Info, error) {
+	var missing *rollout.NotFoundError
+	if errors.As(err, &missing) {
+		return info, exitError{code: 1, err: fmt.Errorf("resume: no rollout found: %w", missing)}
+	}
+	return info, err
+}

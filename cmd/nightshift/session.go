@@ -1,0 +1,553 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/runner/auth"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/model"
+	"github.com/nightshift-ci/nightshift/runner/rollout"
+)
+
+// finishBound is how long closing the sinks may take: files, then telemetry.
+const finishBound = 6 * time.Second
+
+// session is one invocation of exec, resume, fork or review: it collects what
+// the run is made of, runs it, and tells how it ended.
+type session struct {
+	rt    *runtime
+	flags *runFlags
+	mode  string
+	pick  threadPick
+
+	// extra, failOn and promptText are set by modes that bring their own.
+	extra    []string
+	failOn   string
+	promptFn func() (string, error)
+
+	home    string
+	workdir string
+	runtime string // private folder of the run
+	log     *event.Log
+	mask    *event.Redactor
+	wire    bool
+	cleanup []func()
+	policy  *policy.Policy
+	newID   func() string
+	now     func() time.Time
+	sinks   *sinkSet
+	cred    *auth.Credential
+}
+
+func (rt *runtime) session(f *runFlags, mode string) *session {
+	return &session{rt: rt, flags: f, mode: mode}
+}
+
+// run carries the invocation out. Whatever happens after the flags were read
+// ends in the log, so reports are complete on every ending.
+func (s *session) run(src promptSources) error {
+	defer func() {
+		for i := len(s.cleanup) - 1; i >= 0; i-- {
+			s.cleanup[i]()
+		}
+	}()
+	s.clock()
+	s.mask = event.NewRedactor()
+	s.log = event.NewLog(s.now, s.mask)
+	sinks, err := s.openSinks()
+	if err != nil {
+		return err
+	}
+	s.sinks = sinks
+	opts, err := s.prepare(src)
+	if err != nil {
+		return s.failed(err)
+	}
+	s.log.Settle()
+	res := runner.Run(s.rt.ctx, *opts)
+	return s.finish(res.Completed)
+}
+
+// clock sets the sources of ids and times; under --deterministic both are
+// counted, so that two runs of one script are equal byte for byte.
+func (s *session) clock() {
+	s.now, s.newID = time.Now, func() string { return uuid.Must(uuid.NewV7()).String() }
+	if !s.flags.Deterministic {
+		return
+	}
+	c := &fixedClock{t: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
+	s.now, s.newID = c.now, c.id
+}
+
+// prepare collects everything a run is made of, in an order in which the
+// cheapest mistakes are found first and nothing secret is read too early.
+func (s *session) prepare(src promptSources) (*runner.Options, error) {
+	rt, f := s.rt, s.flags
+	var err error
+	if s.home, err = rt.codexHome(); err != nil {
+		return nil, err
+	}
+	if err := s.findWorkdir(); err != nil {
+		return nil, err
+	}
+	src.reader = rt.stdin
+	key, err := s.keyFromStdin(&src)
+	if err != nil {
+		return nil, err
+	}
+	prompt, err := s.readPrompt(src)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.loadPolicy(); err != nil {
+		return nil, err
+	}
+	if err := s.checkProject(); err != nil {
+		return nil, err
+	}
+	images, err := s.readImages()
+	if err != nil {
+		return nil, err
+	}
+	schema, err := s.readSchema()
+	if err != nil {
+		return nil, err
+	}
+	if s.runtime, err = s.makeRuntime(); err != nil {
+		return nil, err
+	}
+	thread, err := s.openThread()
+	if err != nil {
+		return nil, err
+	}
+	streamer, err := s.openModel(key)
+	if err != nil {
+		return nil, err
+	}
+	opts := &runner.Options{
+		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
+		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, UserHome: rt.userHome(),
+		Runtime: s.runtime, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
+		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
+		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Progress: s.sinks.progress,
+	}
+	return opts, nil
+}
+
+// findWorkdir resolves -C. Relative paths of other flags stay relative to the
+// folder the process was started in.
+func (s *session) findWorkdir() error {
+	dir := s.rt.cwd
+	if s.flags.Cd != "" {
+		dir = s.rt.abs(s.flags.Cd)
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return usageError("-C %s: %v", s.flags.Cd, errText(err))
+	}
+	fi, err := os.Stat(real)
+	if err != nil {
+		return usageError("-C %s: %v", s.flags.Cd, errText(err))
+	}
+	if !fi.IsDir() {
+		return usageError("-C %s is not a folder", s.flags.Cd)
+	}
+	s.workdir = real
+	return nil
+}
+
+// errText drops the operation and path that a PathError repeats.
+func errText(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// keyFromStdin takes the first line of stdin as the key; the rest may still be
+// the prompt.
+func (s *session) keyFromStdin(src *promptSources) (string, error) {
+	if !s.flags.APIKeyStdin {
+		return "", nil
+	}
+	if isTerminal(src.reader) {
+		return "", usageError("--api-key-stdin: stdin is a terminal; pipe the key")
+	}
+	br := bufio.NewReader(src.reader)
+	line, err := br.ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", usageError("--api-key-stdin: %v", err)
+	}
+	key := strings.TrimSpace(line)
+	if key == "" {
+		return "", usageError("--api-key-stdin: the first line of stdin is empty")
+	}
+	s.mask.Add(key, "api-key-stdin")
+	src.reader = br
+	return key, nil
+}
+
+func (s *session) readPrompt(src promptSources) (string, error) {
+	if s.promptFn != nil {
+		return s.promptFn()
+	}
+	return s.rt.prompt(src)
+}
+
+// loadPolicy reads every layer. What is wrong in any of them is told at once.
+func (s *session) loadPolicy() error {
+	src := policy.Sources{
+		Files: osFiles{}, SystemDir: s.rt.systemDir, Home: s.home, UserHome: s.rt.userHome(), Cwd: s.workdir,
+		Profile: s.flags.Profile, Flags: s.flags.policyFlags(s.rt), IgnoreUser: s.flags.IgnoreUserConfig,
+		IgnoreRules: s.flags.IgnoreRules, Strict: s.flags.StrictConfig, LookupEnv: s.rt.lookupEnv,
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("the host name cannot be read: %w", err)
+	}
+	src.Hostname = host
+	for _, r := range s.flags.Requirements {
+		src.Requirements = append(src.Requirements, s.rt.abs(r))
+	}
+	overrides, err := s.flags.overrides(s.workdir)
+	if err != nil {
+		return err
+	}
+	src.Overrides = overrides
+	s.policy, err = policy.Load(src)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.policy.Notices() {
+		fmt.Fprintf(s.rt.stderr, "%s\n", s.sinks.plain(noticeLine(n)))
+	}
+	return s.attachTelemetry()
+}
+
+func noticeLine(n policy.Notice) string {
+	line := "notice: " + n.Message
+	if n.Origin != "" && !strings.Contains(n.Message, n.Origin) {
+		line += " (" + n.Origin + ")"
+	}
+	if n.Hint != "" {
+		line += "\nhint: " + n.Hint
+	}
+	return line
+}
+
+// overrides are -c, --enable and --disable in the order of their kinds.
+func (f *runFlags) overrides(workdir string) ([]policy.Override, error) {
+	var out []policy.Override
+	for _, c := range f.Config {
+		o, err := policy.ParseOverride(c)
+		if err != nil {
+			return nil, usageError("-c %s: %v", c, err)
+		}
+		out = append(out, o)
+	}
+	for _, name := range f.Enable {
+		out = append(out, policy.Override{Key: "features." + name, Value: "true", Flag: "--enable " + name})
+	}
+	for _, name := range f.Disable {
+		out = append(out, policy.Override{Key: "features." + name, Value: "false", Flag: "--disable " + name})
+	}
+	if f.Trust {
+		out = append(out, policy.Override{Key: fmt.Sprintf("projects.%q.trust_level", workdir), Value: `"trusted"`, Flag: "--trust"})
+	}
+	return out, nil
+}
+
+// checkProject refuses a folder that is in no git repository: there is nothing
+// to compare with afterwards, and often it is simply the wrong folder.
+func (s *session) checkProject() error {
+	if s.flags.SkipGitRepoCheck || s.flags.Bypass || insideGit(s.workdir) {
+		return nil
+	}
+	return exitError{code: runner.ExitUsage, err: &hintError{
+		errors.New("Not inside a trusted directory and --skip-git-repo-check was not specified."), //nolint:staticcheck // the reference's sentence, which scripts look for
+		"run inside a git repository, name one with -C, or add --skip-git-repo-check"}}
+}
+
+func insideGit(dir string) bool {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return true
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return false
+		}
+		dir = up
+	}
+}
+
+// readImages loads the images of -i. One that is missing stops the run here,
+// since the answer would be about something else.
+func (s *session) readImages() ([]runner.Image, error) {
+	var out []runner.Image
+	for _, p := range s.flags.Image {
+		data, err := os.ReadFile(s.rt.abs(p))
+		if err != nil {
+			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
+		}
+		mime := http.DetectContentType(data)
+		if !strings.HasPrefix(mime, "image/") {
+			return nil, usageError("-i %s is not an image (its content looks like %s)", p, mime)
+		}
+		out = append(out, runner.Image{Path: p, Data: data, MIME: mime})
+	}
+	return out, nil
+}
+
+func (s *session) readSchema() (*runner.Schema, error) {
+	if s.flags.OutputSchema == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(s.rt.abs(s.flags.OutputSchema))
+	if err != nil {
+		return nil, usageError("failed to read output schema file %s: %v", s.flags.OutputSchema, errText(err))
+	}
+	schema, err := runner.ParseSchema(s.flags.OutputSchema, data)
+	if err != nil {
+		return nil, exitError{code: runner.ExitUsage, err: err}
+	}
+	if len(schema.Unsupported) > 0 {
+		s.log.Emit(event.Notice{Class: "schema_keywords", Message: "the output schema uses keywords that the service's strict mode may refuse: " + strings.Join(schema.Unsupported, ", ")})
+	}
+	return schema, nil
+}
+
+// makeRuntime makes the run's private folder. It is outside every workspace and
+// removed at the end.
+func (s *session) makeRuntime() (string, error) {
+	dir, err := os.MkdirTemp("", "nightshift-")
+	if err != nil {
+		return "", fmt.Errorf("no private folder for the run: %w", err)
+	}
+	s.cleanup = append(s.cleanup, func() { removeAll(dir) })
+	return filepath.EvalSymlinks(dir)
+}
+
+// openThread makes or finds the thread.
+func (s *session) openThread() (*runner.Thread, error) {
+	store := &rollout.Store{Home: s.home, Now: s.now, Mask: s.mask}
+	th := &runner.Thread{Source: s.flags.ThreadSource}
+	cfg := s.policy.Config()
+	meta := rollout.Meta{ID: s.newID(), Cwd: s.workdir, Originator: s.rt.originator(), Version: version, Source: "exec",
+		ThreadSource: s.flags.ThreadSource, Provider: cfg.ModelProvider, Model: cfg.Model}
+	if !s.pick.wanted() {
+		th.ID = meta.ID
+		if s.flags.Ephemeral {
+			return th, nil
+		}
+		w, err := store.Create(meta)
+		if err != nil {
+			s.log.Emit(event.Notice{Class: "thread_not_saved", Message: "the thread cannot be saved, so this run cannot be resumed: " + err.Error()})
+			fmt.Fprintf(s.rt.stderr, "notice: the thread cannot be saved: %v\n", err)
+			return th, nil
+		}
+		th.Store = w
+		return th, nil
+	}
+	info, err := s.pick.find(store, s.workdir)
+	if err != nil {
+		return nil, err
+	}
+	var h rollout.History
+	if s.mode == "fork" {
+		th.Store, h, err = store.Fork(s.rt.ctx, info, meta)
+		th.ID, th.ParentID = meta.ID, info.ID
+	} else {
+		th.Store, h, err = store.Resume(s.rt.ctx, info)
+		th.ID = info.ID
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range h.Notices {
+		s.log.Emit(n)
+	}
+	th.Usage, th.Model = h.Usage, h.Model
+	for _, it := range h.Items {
+		th.History = append(th.History, it.Raw)
+	}
+	return th, nil
+}
+
+// openModel makes what answers the requests: a script, or a client with its
+// credential, each recorded if asked.
+func (s *session) openModel(key string) (model.Streamer, error) {
+	var streamer model.Streamer
+	if s.flags.ModelScript != "" {
+		data, err := os.ReadFile(s.rt.abs(s.flags.ModelScript))
+		if err != nil {
+			return nil, usageError("--model-script: %v", err)
+		}
+		script, err := model.NewScript(s.flags.ModelScript, data, model.ScriptOptions{Emit: s.log.Emit})
+		if err != nil {
+			return nil, exitError{code: runner.ExitUsage, err: err}
+		}
+		streamer = script
+	} else {
+		client, err := s.openClient(key)
+		if err != nil {
+			return nil, err
+		}
+		streamer = client
+	}
+	if s.flags.Record == "" {
+		return streamer, nil
+	}
+	f, err := os.OpenFile(s.rt.abs(s.flags.Record), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, usageError("--record: %v", err)
+	}
+	rec := model.NewRecorder(streamer, f, s.mask)
+	s.sinks.onFinish(func() error { return errors.Join(rec.Err(), f.Close()) })
+	return rec, nil
+}
+
+// openClient loads the credential and makes the client.
+func (s *session) openClient(key string) (model.Streamer, error) {
+	cfg := s.policy.Config()
+	cred, err := auth.Load(s.rt.ctx, s.authSources(key))
+	if err != nil {
+		return nil, err
+	}
+	s.cred = cred
+	for _, secret := range cred.Secrets() {
+		s.mask.Add(secret, "credential")
+	}
+	for _, n := range cred.Notices() {
+		s.log.Emit(n)
+		fmt.Fprintf(s.rt.stderr, "notice: %s\n", n.Message)
+	}
+	p := cfg.Provider
+	base := p.BaseURL
+	if b := cred.BaseURL(); b != "" {
+		base = b
+	}
+	headers := http.Header{}
+	for k, v := range p.HTTPHeaders {
+		headers.Set(k, v)
+	}
+	for k, name := range p.EnvHTTPHeaders {
+		if v := s.rt.getenv(name); v != "" {
+			headers.Set(k, v)
+			s.mask.Add(v, name)
+		}
+	}
+	if cfg.Residency != "" {
+		headers.Set("x-openai-internal-codex-residency", cfg.Residency)
+	}
+	return model.NewClient(model.Options{
+		BaseURL: base, Headers: headers, Query: p.QueryParams, Auth: cred, Originator: s.rt.originator(),
+		UserAgent: s.rt.userAgent(), RequestMaxRetries: &p.RequestMaxRetries, StreamMaxRetries: &p.StreamMaxRetries,
+		IdleTimeout: p.StreamIdleTimeout, RetryBudget: p.RetryBudget, Proxy: s.rt.proxy(), Emit: s.log.Emit,
+	})
+}
+
+func (s *session) authSources(key string) auth.Sources {
+	cfg := s.policy.Config()
+	p := cfg.Provider
+	src := auth.Sources{
+		Home: s.home, LookupEnv: s.rt.lookupEnv, APIKeyStdin: key,
+		Provider: auth.Provider{Name: cfg.ModelProvider, BaseURL: p.BaseURL, EnvKey: p.EnvKey, EnvKeyInstructions: p.EnvKeyInstructions,
+			BearerToken: p.BearerToken, RequiresOpenAIAuth: p.RequiresOpenAIAuth, BuiltIn: p.BuiltIn},
+		ForcedLoginMethod: cfg.Auth.ForcedLoginMethod, ForcedWorkspaces: cfg.Auth.ForcedWorkspaces,
+		AllowedMethods: cfg.Auth.AllowedMethods, AllowedWorkspaces: cfg.Auth.AllowedWorkspaces,
+		ReadOnlyOK: cfg.Auth.ReadOnlyOK, RescueDir: s.home, RefreshURL: s.rt.getenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
+		ChatGPTBaseURL: cfg.Auth.BaseURL, Emit: s.log.Emit,
+		Mask: func(secret string) { s.mask.Add(secret, "credential") },
+	}
+	if cmd := cfg.Auth.Writeback; cmd != "" {
+		src.Writeback = func(ctx context.Context, bundle []byte) error {
+			return runner.Writeback(ctx, cmd, s.workdir, s.rt.environ, bundle)
+		}
+	}
+	return src
+}
+
+func (s *session) credential() event.CredentialSelected {
+	if s.cred == nil {
+		return event.CredentialSelected{Source: "model script", Mode: "none"}
+	}
+	return s.cred.Summary()
+}
+
+// failed ends an invocation that never became a run.
+func (s *session) failed(err error) error {
+	s.log.Settle()
+	o := runner.Classify(err)
+	var coded exitError
+	if errors.As(err, &coded) {
+		o.ExitCode = coded.code
+		for _, c := range runner.ExitCodes {
+			if c.Code == coded.code {
+				o.Outcome, o.Class = c.Outcome, c.Outcome
+			}
+		}
+	}
+	if cause := context.Cause(s.rt.ctx); cause != nil && errors.Is(err, cause) {
+		o = runner.Classify(cause)
+	}
+	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})
+	s.log.Emit(event.TurnFailed{Error: event.Failure{Message: o.Message, Class: o.Class, Retryable: o.Retryable, Hint: o.Hint}})
+	s.sinks.quiet()
+	printError(s.rt.stderr, err)
+	return s.finish(event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint, Retryable: o.Retryable})
+}
+
+// finish writes the last record and closes the sinks. The exit code is the one
+// of the last record; a file that was asked for and could not be written turns
+// a success into 8.
+func (s *session) finish(c event.RunCompleted) error {
+	ctx, cancel := context.WithTimeout(context.Background(), finishBound)
+	defer cancel()
+	if s.cred != nil {
+		if err := s.cred.Close(ctx); err != nil {
+			fmt.Fprintf(s.rt.stderr, "error: %v\n", err)
+			if c.ExitCode == 0 {
+				o := runner.Classify(err)
+				c.Outcome, c.Class, c.ExitCode, c.Message, c.Hint = o.Outcome, o.Class, o.ExitCode, o.Message, o.Hint
+			}
+		}
+	}
+	err := errors.Join(s.log.Finish(ctx, c), s.sinks.close())
+	code := c.ExitCode
+	if err != nil {
+		printError(s.rt.stderr, err)
+		if code == 0 {
+			code = runner.ExitOutput
+		}
+	}
+	return exitSilently(code)
+}
+
+// fixedClock counts instead of looking: ids and times of --deterministic.
+type fixedClock struct {
+	t time.Time
+	n int
+}
+
+func (c *fixedClock) now() time.Time { return c.t }
+
+func (c *fixedClock) id() string {
+	c.n++
+	return fmt.Sprintf("00000000-0000-7000-8000-%012d", c.n)
+}
+

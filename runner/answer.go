@@ -1,0 +1,186 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+const (
+	// maxRepairs is how often an answer that breaks the schema is handed back.
+	maxRepairs = 1
+	// defaultStopRounds and defaultVerifyRounds bound loops that the model and
+	// a gate could play for ever.
+	defaultStopRounds   = 3
+	defaultVerifyRounds = 3
+	// verifyTimeout bounds one --verify command; wall-time limits are usually
+	// shorter.
+	verifyTimeout = 30 * time.Minute
+	// verifyTail is how much of a failed verification the model and the report
+	// see.
+	verifyTail = 16 << 10
+)
+
+// gates counts the rounds of the gates between an answer and the end.
+type gates struct {
+	repairs, stops, verifies int
+}
+
+// accept checks an answer that made no call: stop hooks, schema, verification.
+// false means that the model was asked to go on.
+func (r *run) accept(ctx context.Context) (bool, error) {
+	if done, err := r.stopHooks(ctx); err != nil || !done {
+		return done, err
+	}
+	if done, err := r.schemaGate(); err != nil || !done {
+		return done, err
+	}
+	return r.verify(ctx)
+}
+
+// goOn hands text back to the model as a user message.
+func (r *run) goOn(text string) {
+	m := r.message("user", textPart(text))
+	r.history.add(m)
+	r.store(m)
+}
+
+func (r *run) stopHooks(ctx context.Context) (bool, error) {
+	if !r.tools.hooks.Has("Stop") {
+		return true, nil
+	}
+	res := r.tools.hooks.Stop(ctx, r.turnID, r.context.gates.stops > 0, r.final)
+	if res.Ended {
+		return false, &TurnError{Class: "hook_stopped", Message: "a Stop hook ended the run: " + res.Reason, Code: ExitFailed}
+	}
+	if !res.Blocked {
+		return true, nil
+	}
+	limit := r.cfg.Limits.StopHookRounds
+	if limit <= 0 {
+		limit = defaultStopRounds
+	}
+	r.context.gates.stops++
+	if r.context.gates.stops > limit {
+		return false, &TurnError{Class: "stop_hook", Code: ExitGate,
+			Message:  fmt.Sprintf("a Stop hook refused the end of the turn %d times: %s", r.context.gates.stops, res.Reason),
+			HintText: "the hook is " + res.Origin + "; its limit is limits.stop_hook_rounds"}
+	}
+	r.goOn(res.Reason)
+	return false, nil
+}
+
+func (r *run) schemaGate() (bool, error) {
+	if r.Schema == nil {
+		return true, nil
+	}
+	problems := r.Schema.Check([]byte(r.final))
+	r.log.Emit(event.SchemaChecked{Valid: len(problems) == 0, Round: r.context.gates.repairs + 1, Errors: problems})
+	if len(problems) == 0 {
+		return true, nil
+	}
+	if r.context.gates.repairs >= maxRepairs {
+		return false, &TurnError{Class: "schema_mismatch", Code: ExitOutput,
+			Message: "the final answer does not fit the output schema: " + strings.Join(problems, "; ")}
+	}
+	r.context.gates.repairs++
+	r.goOn(repairPrompt(problems))
+	return false, nil
+}
+
+// verify runs the --verify commands in the sandbox. A failure goes back to the
+// model, a bounded number of times.
+func (r *run) verify(ctx context.Context) (bool, error) {
+	var failures []string
+	for _, cmd := range r.cfg.Verify {
+		r.progress("verifying: %s", cmd)
+		v, err := r.verifyOne(ctx, cmd)
+		if err != nil {
+			return false, err
+		}
+		r.log.Emit(v)
+		if !v.Passed {
+			failures = append(failures, verifyFailure(v))
+		}
+	}
+	if len(failures) == 0 {
+		return true, nil
+	}
+	limit := r.cfg.Limits.VerifyRounds
+	if limit < 0 || (limit == 0 && !r.context.verifyRoundsSet) {
+		limit = defaultVerifyRounds
+	}
+	if r.context.gates.verifies >= limit {
+		return false, &TurnError{Class: "verify_failed", Code: ExitGate,
+			Message: fmt.Sprintf("verification failed after %d round(s): %s", r.context.gates.verifies+1, strings.Join(r.cfg.Verify, "; "))}
+	}
+	r.context.gates.verifies++
+	r.goOn(strings.Join(failures, "\n\n"))
+	return false, nil
+}
+
+func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted, error) {
+	v := event.VerifyCompleted{Command: cmd, Round: r.context.gates.verifies + 1}
+	start := r.Now()
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.context.shell, "-lc", cmd}, Dir: r.Workdir, Env: r.childEnv("")})
+	if err != nil {
+		return v, fmt.Errorf("--verify %q: %w", cmd, err)
+	}
+	var tail tailBuffer
+	_, copyErr := io.Copy(&tail, p.Output())
+	exit, err := p.Wait()
+	if err != nil || copyErr != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return v, cause
+		}
+		return v, fmt.Errorf("--verify %q: %w", cmd, firstError(err, copyErr))
+	}
+	v.ExitCode, v.Passed = exit.Code, exit.Code == 0
+	v.Output = tail.String()
+	v.DurationMS = r.Now().Sub(start).Milliseconds()
+	return v, nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tailBuffer keeps the last verifyTail bytes.
+type tailBuffer struct {
+	b    []byte
+	lost int
+}
+
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if over := len(t.b) - verifyTail; over > verifyTail {
+		t.lost += over
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+	return len(p), nil
+}
+
+// String is valid UTF-8.
+func (t *tailBuffer) String() string {
+	b, lost := t.b, t.lost
+	if over := len(b) - verifyTail; over > 0 {
+		b, lost = b[over:], lost+over
+	}
+	s := strings.ToValidUTF8(string(b), "\uFFFD")
+	if lost > 0 {
+		return fmt.Sprintf("… %d bytes omitted …\n%s", lost, s)
+	}
+	return s
+}

@@ -1,0 +1,360 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/hook"
+	"github.com/nightshift-ci/nightshift/runner/mcp"
+	"github.com/nightshift-ci/nightshift/runner/model"
+	"github.com/nightshift-ci/nightshift/runner/rollout"
+	"github.com/nightshift-ci/nightshift/runner/skill"
+	"github.com/nightshift-ci/nightshift/runner/tool"
+	"github.com/nightshift-ci/nightshift/runner/workspace"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+// contextFacts is what a run finds out before its first request.
+type contextFacts struct {
+	items     int   // context messages at the head of the history
+	lastInput int64 // tokens of the last response
+	fallbacks []string
+	metadata  map[string]string
+	headers   http.Header
+	gates     gates
+	shell     string
+	facts     workspace.Facts
+	dir       *workspace.Dir
+	diffing   bool // the workspace may change, so a diff is due
+	servers   *mcp.Set
+	saveError bool
+	skills    []skill.Skill
+
+	verifyRoundsSet bool
+}
+
+// opened is a sandbox that was made beside other start-up work.
+type opened struct {
+	box *sandbox.Sandbox
+	err error
+}
+
+// open does everything before the first request: the sandbox, the workspace,
+// the tools and the first messages. Whatever cannot be had ends the run here.
+func (r *run) open(ctx context.Context) error {
+	facts, err := workspace.Find(r.Workdir)
+	if err != nil {
+		return err
+	}
+	r.context.facts = facts
+	r.context.shell = r.shell()
+	r.context.fallbacks = append([]string(nil), r.cfg.ModelFallback...)
+	r.log.Emit(r.startedEvent())
+
+	conf, err := Confine(ConfineOptions{Policy: r.Policy, Workdir: r.Workdir, Facts: facts, Home: r.Home,
+		UserHome: r.UserHome, Runtime: r.Runtime, LookupEnv: r.lookupEnv})
+	if err != nil {
+		return err
+	}
+	boxes := make(chan opened, 1)
+	go func() {
+		box, err := sandbox.Open(ctx, conf.Spec)
+		boxes <- opened{box, err}
+	}()
+	r.log.Emit(r.Credential)
+	r.openWorkspace(conf)
+	contextErr := r.firstMessages(ctx, conf)
+	o := <-boxes
+	if o.err != nil {
+		return o.err
+	}
+	r.box = o.box
+	if contextErr != nil {
+		return contextErr
+	}
+	r.log.Emit(conf.Event(r.box.Report()))
+	if err := r.openTools(ctx, conf); err != nil {
+		return err
+	}
+	r.log.Emit(event.ThreadStarted{ThreadID: r.Thread.ID})
+	r.warn()
+	if err := r.beginTurn(ctx); err != nil {
+		return err
+	}
+	r.log.Emit(event.TurnStarted{})
+	return nil
+}
+
+func (r *run) startedEvent() event.RunStarted {
+	return event.RunStarted{Version: r.Version, Mode: r.Mode, ThreadID: r.Thread.ID, ParentID: r.Thread.ParentID,
+		Model: r.cfg.Model, Provider: r.cfg.ModelProvider, Effort: r.cfg.ReasoningEffort, Workdir: r.Workdir,
+		Sandbox: r.cfg.SandboxMode, Approval: r.cfg.ApprovalPolicy, Network: r.network(), Prompt: r.Prompt,
+		Requester: r.Requester, Job: r.Job, PolicyDigest: r.Policy.Digest(), Origins: r.Policy.Origins(),
+		Git: r.context.facts.State(), Prices: priceTable(r.cfg.Prices)}
+}
+
+func (r *run) network() string {
+	switch {
+	case r.cfg.SandboxMode == string(sandbox.FullAccess) || r.cfg.Sandbox.NetworkAccess && !r.cfg.Sandbox.Network.Enabled:
+		return "on"
+	case r.cfg.Sandbox.Network.Enabled:
+		return "allowlist"
+	}
+	return "off"
+}
+
+func priceTable(p policy.Prices) *event.PriceTable {
+	if len(p.Models) == 0 {
+		return nil
+	}
+	t := &event.PriceTable{Date: p.Date, Models: map[string]event.Price{}}
+	for name, m := range p.Models {
+		t.Models[name] = event.Price(m)
+	}
+	return t
+}
+
+func (r *run) lookupEnv(name string) (string, bool) {
+	for i := len(r.Environ) - 1; i >= 0; i-- {
+		e := r.Environ[i]
+		if len(e) > len(name) && e[:len(name)] == name && e[len(name)] == '=' {
+			return e[len(name)+1:], true
+		}
+	}
+	return "", false
+}
+
+// shell is the user's shell where it is one that reads -lc, else bash or sh.
+func (r *run) shell() string {
+	s, _ := r.lookupEnv("SHELL")
+	switch filepath.Base(s) {
+	case "bash", "zsh", "sh", "dash", "ksh":
+		if filepath.IsAbs(s) && exists(s) {
+			return s
+		}
+	}
+	for _, s := range []string{"/bin/bash", "/usr/bin/bash"} {
+		if exists(s) {
+			return s
+		}
+	}
+	return "/bin/sh"
+}
+
+// openWorkspace prepares the baseline; it is taken once the first request is on
+// its way, and only where something may change.
+func (r *run) openWorkspace(conf *Confinement) {
+	r.context.diffing = r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed
+	if !r.context.diffing {
+		return
+	}
+	r.context.dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "baseline"),
+		Spec: conf.Spec, Env: conf.GitEnv(r.Environ)})
+}
+
+// beforeFirstTool runs once a response has begun: from here on the workspace
+// may change, so its state is taken now, beside the model's thinking.
+func (r *run) beforeFirstTool(ctx context.Context) {
+	if r.context.dir != nil {
+		r.context.dir.Start(ctx)
+	}
+}
+
+func (r *run) workspaceReady(ctx context.Context) error {
+	if r.context.dir == nil {
+		return nil
+	}
+	return r.context.dir.Ready(ctx)
+}
+
+// firstMessages fills the history: a new thread gets the context messages, a
+// resumed one keeps what it has and gets what changed.
+func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
+	ins, err := r.instructions(ctx, conf)
+	if err != nil {
+		return err
+	}
+	for _, n := range ins.Notices {
+		r.log.Emit(n)
+	}
+	for _, l := range ins.Loaded {
+		r.log.Emit(l)
+	}
+	r.findSkills()
+	env := r.environment(conf)
+	developer := []part{}
+	if d := r.cfg.DeveloperInstructions; d != "" {
+		developer = append(developer, textPart(d))
+	}
+	if s := skill.Listing(r.context.skills); s != "" {
+		developer = append(developer, textPart(s))
+	}
+	developer = append(developer, textPart(r.Policy.PermissionsText()))
+	user := []part{}
+	if ins.Text != "" {
+		user = append(user, textPart(ins.Text))
+	}
+	user = append(user, textPart(env))
+
+	if len(r.Thread.History) > 0 {
+		for _, raw := range r.Thread.History {
+			r.history.add(model.Item{Raw: raw})
+		}
+		changed := []model.Item{r.message("developer", textPart(r.Policy.PermissionsText())), r.message("user", textPart(env))}
+		r.pending(changed...)
+	} else {
+		items := []model.Item{r.message("developer", textPart(r.instructionsText())), r.message("developer", developer...)}
+		for _, x := range r.Extra {
+			items = append(items, r.message("developer", textPart(x)))
+		}
+		items = append(items, r.message("user", user...))
+		r.pending(items...)
+		r.context.items = len(r.history.items)
+	}
+	return nil
+}
+
+// pending adds context messages to the history and the thread.
+func (r *run) pending(items ...model.Item) {
+	r.history.add(items...)
+	for _, it := range items {
+		r.store(it)
+	}
+}
+
+func (r *run) instructionsText() string {
+	if r.cfg.Instructions != "" {
+		return r.cfg.Instructions
+	}
+	return basePrompt
+}
+
+// instructions collects AGENTS.md. Without a workspace.Dir (read-only runs) a
+// fresh one is made, since only a trusted ref needs git.
+func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.Instructions, error) {
+	dir := r.context.dir
+	if dir == nil {
+		dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "instructions"),
+			Spec: conf.Spec, Env: conf.GitEnv(r.Environ)})
+		r.onEnd(func(context.Context) { r.logError("the instructions folder", dir.Close()) })
+	}
+	return dir.Instructions(ctx, workspace.InstructionsOptions{Dir: r.Workdir, Root: r.cfg.ProjectRoot, Home: r.Home,
+		Fallbacks: r.cfg.ProjectDocFallbacks, MaxBytes: r.cfg.ProjectDocMaxBytes, Ref: r.InstructionsFrom,
+		SkipProject: r.cfg.TrustEntry == "untrusted"})
+}
+
+func (r *run) findSkills() {
+	skills, notices := skill.Find(skill.Options{SystemDir: r.Policy.SystemDir(), Home: r.Home, UserHome: r.UserHome,
+		ProjectRoot: r.cfg.ProjectRoot, Cwd: r.Workdir, Trusted: r.cfg.ProjectTrusted, Disabled: r.cfg.Skills.Disabled})
+	r.context.skills = skills
+	for _, n := range notices {
+		r.log.Emit(n)
+	}
+}
+
+func (r *run) environment(conf *Confinement) string {
+	zone := time.Local.String()
+	if tz, ok := r.lookupEnv("TZ"); ok && tz != "" {
+		zone = tz
+	}
+	if zone == "Local" {
+		zone = "Etc/UTC"
+	}
+	return workspace.Environment{Cwd: r.Workdir, Shell: filepath.Base(r.context.shell), Timezone: zone, Date: r.Now(),
+		Mode: sandbox.Mode(r.cfg.SandboxMode), Writable: conf.Extra(), SlashTmp: !r.cfg.Sandbox.ExcludeSlashTmp,
+		TmpDir: !r.cfg.Sandbox.ExcludeTmpdir, DenyRead: r.cfg.Sandbox.DenyRead, Network: r.network() != "off"}.Text()
+}
+
+// beginTurn opens the thread on disk, runs the session's first hooks and adds
+// the prompt.
+func (r *run) beginTurn(ctx context.Context) error {
+	if r.Thread.Store != nil {
+		r.stored(r.Thread.Store.Turn(rollout.TurnContext{TurnID: r.turnID, Cwd: r.Workdir, Model: r.cfg.Model,
+			Effort: r.cfg.ReasoningEffort, Summary: r.cfg.ReasoningSummary, Approval: r.cfg.ApprovalPolicy,
+			Sandbox: r.cfg.SandboxMode, Writable: r.cfg.Sandbox.WritableRoots, Network: r.network() != "off"}))
+	}
+	source := "startup"
+	if r.Mode == "resume" || r.Mode == "fork" {
+		source = r.Mode
+	}
+	var extra []part
+	if r.tools.hooks.Has("SessionStart") {
+		res := r.tools.hooks.SessionStart(ctx, source)
+		if res.Ended {
+			return &TurnError{Class: "hook_stopped", Message: "a SessionStart hook ended the run: " + res.Reason, Code: ExitFailed}
+		}
+		if res.Context != "" {
+			extra = append(extra, textPart(res.Context))
+		}
+	}
+	if r.tools.hooks.Has("UserPromptSubmit") {
+		res := r.tools.hooks.Prompt(ctx, r.turnID, r.Prompt)
+		if res.Blocked || res.Ended {
+			return &TurnError{Class: "prompt_blocked", Message: "a hook blocked the prompt: " + res.Reason, Code: ExitGate}
+		}
+		if res.Context != "" {
+			extra = append(extra, textPart(res.Context))
+		}
+	}
+	bodies, notices := skill.Mentioned(r.Prompt, r.context.skills)
+	for _, n := range notices {
+		r.log.Emit(n)
+	}
+	for _, b := range bodies {
+		extra = append(extra, textPart(b))
+	}
+	if len(extra) > 0 {
+		r.pending(r.message("developer", extra...))
+	}
+	r.pending(r.message("user", append(imageParts(r.Images), textPart(r.Prompt))...))
+	return r.compactIfNeeded(ctx, "before_turn")
+}
+
+// warn shows what policy had to say. Some of it is an item on the wire, as in
+// the reference.
+func (r *run) warn() {
+	for _, n := range r.Policy.Notices() {
+		r.log.Emit(event.Notice{Class: n.Class, Message: n.Message, Origin: n.Origin, Hint: n.Hint})
+		if n.Wire != "" {
+			// The reference says it twice; readers that count rely on it.
+			r.log.Complete("", event.ErrorItem{Message: n.Wire})
+			r.log.Complete("", event.ErrorItem{Message: n.Wire})
+		}
+	}
+	if m := r.Thread.Model; m != "" && m != r.cfg.Model {
+		r.log.Complete("", event.ErrorItem{Message: fmt.Sprintf("This thread was recorded with model %s and goes on with %s.", m, r.cfg.Model)})
+	}
+}
+
+// toolset is the tools of a run.
+type toolset struct {
+	list     []tool.Tool
+	specs    []json.RawMessage
+	builtin  *tool.Set
+	hooks    *hook.Runner
+	finished bool
+}
+
+func (t *toolset) find(namespace, name string) tool.Tool {
+	for _, one := range t.list {
+		ns := ""
+		if n, ok := one.(interface{ Namespace() string }); ok {
+			ns = n.Namespace()
+		}
+		if ns == namespace && one.Name() == name {
+			return one
+		}
+	}
+	return nil
+}
+
+func (t *toolset) parallel(c call) bool {
+	one := t.find(c.Namespace, c.Name)
+	return one == nil || one.Parallel()
+}

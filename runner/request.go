@@ -1,0 +1,128 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/model"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// quote is s as JSON text.
+func quote(s string) json.RawMessage { return rawItem(s).Raw }
+
+// ask makes one request and returns its finished response. A context overflow
+// is met with one compaction; an overloaded or missing model with the next
+// fallback.
+func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.Response, error) {
+	compacted := false
+	for {
+		resp, err := r.stream(ctx, r.newRequest(purpose, withTools))
+		if err == nil {
+			r.account(resp)
+			return resp, nil
+		}
+		var api *model.APIError
+		if !errors.As(err, &api) || context.Cause(ctx) != nil {
+			return nil, err
+		}
+		if api.Class == "context_length" && !compacted && len(r.history.items) > r.context.items {
+			compacted = true
+			if r.compact(ctx, "context_length") == nil {
+				continue
+			}
+			return nil, err
+		}
+		if !r.fallBack(api) {
+			return nil, err
+		}
+	}
+}
+
+// fallBack switches to the next model of model_fallback. Only a model that is
+// overloaded or not available is worth it; a bad request stays bad.
+func (r *run) fallBack(api *model.APIError) bool {
+	switch api.Class {
+	case "overloaded", "server_error", "rate_limit", "invalid_model", "idle_timeout", "stream_ended":
+	default:
+		return false
+	}
+	if len(r.context.fallbacks) == 0 {
+		return false
+	}
+	next := r.context.fallbacks[0]
+	r.context.fallbacks = r.context.fallbacks[1:]
+	r.log.Emit(event.ModelFallback{From: r.model, To: next, Class: api.Class, Reason: api.Message})
+	r.log.Emit(event.Error{Message: fmt.Sprintf("Model %s is not available (%s); going on with %s", r.model, api.Message, next), Class: "model_fallback"})
+	r.model = next
+	return true
+}
+
+func (r *run) newRequest(purpose string, withTools bool) model.Request {
+	req := model.Request{
+		Model: r.model, Input: r.history.snapshot(), Parallel: true,
+		Effort: r.cfg.ReasoningEffort, Summary: r.cfg.ReasoningSummary, Verbosity: r.cfg.Verbosity,
+		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
+		Metadata: r.context.metadata, Headers: r.context.headers,
+	}
+	if withTools {
+		req.Tools = r.tools.specs
+	}
+	return req
+}
+
+// stream reads one response to its terminal event. What a broken attempt had
+// yielded is void: nothing of it reaches the log, the history or a tool.
+func (r *run) stream(ctx context.Context, req model.Request) (*model.Response, error) {
+	r.request++
+	r.progress("waiting for %s (request %d)", req.Model, r.request)
+	var started bool
+	for d, err := range r.Model.Stream(ctx, req) {
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return nil, cause
+			}
+			return nil, err
+		}
+		if !started {
+			started = true
+			r.beforeFirstTool(ctx)
+		}
+		switch {
+		case d.Retrying != nil:
+			r.totals.ModelRetries++
+			r.retrying(d.Retrying)
+		case d.Done != nil:
+			return d.Done, nil
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	return nil, &model.APIError{Class: "stream_ended", Message: "stream disconnected before completion: stream closed before response.completed", Retryable: true}
+}
+
+// retrying shows a retry as the reference does: repeats of the request itself
+// are silent on the wire. The client has recorded both.
+func (r *run) retrying(d *model.Retrying) {
+	r.progress("retry %d/%d in %s: %s", d.Attempt, d.Max, d.Delay.Round(time.Millisecond), d.Err.Message)
+	if d.Layer == "stream" {
+		r.log.Emit(event.Error{Message: fmt.Sprintf("Reconnecting... %d/%d (%s)", d.Attempt, d.Max, d.Err.Message), Class: d.Err.Class})
+	}
+}
+
+// account counts a finished response.
+func (r *run) account(resp *model.Response) {
+	r.totals.ModelResponses++
+	r.meter.response(r.model, resp.Usage)
+	r.context.lastInput = resp.Usage.Input + resp.Usage.Output
+	if r.Thread.Store != nil {
+		r.stored(r.Thread.Store.Usage(resp.ID, resp.Usage, r.meter.usage, r.Thread.Usage.Add(r.meter.usage)))
+	}
+}

@@ -1,0 +1,181 @@
+// Package runner is the loop: it asks the model, runs the calls it makes under
+// policy and inside the sandbox, and writes one event log.
+//
+// [Run] is the only entry. It never returns without having closed every item
+// and ended every process it started, and its [Outcome] is what the last event,
+// the report and the exit code say. Nothing here reads the environment, the
+// clock of the machine's user or the command line: [Options] holds it all, so
+// that many runs fit in one process.
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/model"
+	"github.com/nightshift-ci/nightshift/runner/rollout"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+// Options is everything a run is made of.
+type Options struct {
+	Version string
+	Mode    string // exec, resume, fork, review, agent
+	Policy  *policy.Policy
+	Log     *event.Log
+	Mask    *event.Redactor
+	Model   model.Streamer
+	// Credential names what authorizes the model's requests; its secrets are
+	// already known to Mask.
+	Credential event.CredentialSelected
+
+	Environ  []string // of the process; commands see what policy leaves of it
+	Workdir  string   // real path
+	Home     string   // CODEX_HOME
+	UserHome string
+	Runtime  string // private folder of the run, removed by the caller
+
+	Prompt string
+	Images []Image
+	// Extra are developer messages of the mode (review, agents).
+	Extra  []string
+	Schema *Schema // --output-schema
+
+	Thread           Thread
+	InstructionsFrom string // git ref of trusted AGENTS.md
+	Strict           bool
+	FailOn           string // review: severity that fails the run
+	Requester, Job   string
+	TraceParent      string
+	NewID            func() string    // UUIDv7
+	Now              func() time.Time // nil: time.Now
+	Agents           *AgentPool       // nil: sub-agents are not offered
+	Progress         func(string)     // what the run is doing, for people; may be nil
+}
+
+// Image is one picture of the prompt.
+type Image struct {
+	Path string // as given
+	Data []byte
+	MIME string
+	Err  error // unreadable: the model is told
+}
+
+// Thread says where the conversation is kept and what it starts from.
+type Thread struct {
+	ID       string
+	ParentID string // fork
+	Source   string
+	// Store writes the thread; nil under --ephemeral.
+	Store *rollout.Writer
+	// History and Usage are those of the thread so far.
+	History []json.RawMessage
+	Usage   event.Usage
+	// Model is the model the thread was last run with, "" for a new one.
+	Model string
+}
+
+// Result is what a run leaves behind.
+type Result struct {
+	Outcome
+	Completed event.RunCompleted
+	Usage     event.Usage // of the thread
+}
+
+// cleanupBound is how long ending the tools, the diff and the sandbox may take.
+// With the log's own bound it fits the 7 s a CI system gives after a signal.
+const cleanupBound = 3 * time.Second
+
+// diffBound bounds the diff at the end: short after a signal, since the CI
+// system kills soon, generous otherwise.
+func (r *run) diffBound() time.Duration {
+	if r.interrupted {
+		return 2 * time.Second
+	}
+	return 60 * time.Second
+}
+
+// run is the state of one run. Only the goroutine of Run touches it, except
+// where a field says otherwise.
+type run struct {
+	Options
+	log     *event.Log
+	cfg     *policy.Config
+	started time.Time
+	meter   meter
+	clock   *clock
+	history history
+	box     *sandbox.Sandbox
+	tools   *toolset
+	context contextFacts
+	model   string // in force, after fallbacks
+	totals  event.Totals
+	final   string // last message of the turn
+	request int
+	turnID  string
+	closers []func(context.Context)
+	// interrupted is set when a signal ends the run.
+	interrupted bool
+}
+
+// Run carries out one turn. It returns after everything it started has ended;
+// the caller emits Result.Completed with Log.Finish.
+func Run(ctx context.Context, o Options) (res Result) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now(), turnID: o.NewID()}
+	r.model = r.cfg.Model
+	r.meter = meter{limits: r.cfg.Limits, prices: r.cfg.Prices.Models}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work, cancelWork := context.WithCancelCause(ctx)
+	defer cancelWork(nil)
+	r.clock = startClock(r.cfg.Limits, cancelWork, cancel)
+	defer r.clock.stop()
+
+	err := r.guarded(work)
+	if cause := context.Cause(work); cause != nil && err != nil && !isOwn(err) {
+		err = cause
+	}
+	var limit *LimitError
+	if errors.As(err, &limit) {
+		r.sumUp(ctx, limit)
+	}
+	var sig SignalError
+	r.interrupted = errors.As(err, &sig)
+	return r.end(err)
+}
+
+// isOwn tells whether err says more than the cancellation that came with it.
+func isOwn(err error) bool {
+	var bug *Panic
+	return errors.As(err, &bug)
+}
+
+// guarded turns a panic into an error: a bug must not leave items open.
+func (r *run) guarded(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Panic{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	return r.turn(ctx)
+}
+
+// progress tells people what the run is doing.
+func (r *run) progress(format string, args ...any) {
+	if r.Progress != nil {
+		r.Progress(fmt.Sprintf(format, args...))
+	}
+}
+

@@ -1,0 +1,194 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/model"
+	"github.com/nightshift-ci/nightshift/runner/tool"
+)
+
+// call is one tool call of a response.
+type call = tool.Call
+
+// turn is the loop: ask, run the calls, answer them, ask again, until the model
+// answers without a call and every gate agrees.
+func (r *run) turn(ctx context.Context) error {
+	for {
+		if err := r.compactIfNeeded(ctx, "mid_turn"); err != nil {
+			return err
+		}
+		if limit := r.stopsHere(); limit != nil {
+			return limit
+		}
+		resp, err := r.ask(ctx, "turn", true)
+		if err != nil {
+			return err
+		}
+		calls, err := r.absorb(resp)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(calls) > 0:
+			if err := r.answer(ctx, calls); err != nil {
+				return err
+			}
+		case resp.EndTurn != nil && !*resp.EndTurn:
+			continue // the service asks to be asked again
+		default:
+			done, err := r.accept(ctx)
+			if err != nil || done {
+				return err
+			}
+		}
+	}
+}
+
+// stopsHere returns the limit that forbids another working request. The last
+// response that max_turns allows is kept for the closing summary.
+func (r *run) stopsHere() error {
+	if l := r.meter.beforeRequest(); l != nil {
+		return l
+	}
+	if l := r.meter.limits; l.MaxTurns > 1 && r.meter.responses == l.MaxTurns-1 && !l.NoFinalAnswer {
+		return &LimitError{"max_turns", itoa(l.MaxTurns), itoa(l.MaxTurns)}
+	}
+	return nil
+}
+
+// summaryBound is how long the closing summary may take.
+const summaryBound = 30 * time.Second
+
+// sumUp records the limit that stopped the run and, where a request is still
+// allowed, lets the model say what was done and what is missing, without tools.
+func (r *run) sumUp(ctx context.Context, limit *LimitError) {
+	r.log.Emit(event.LimitReached{Limit: limit.Limit, Max: limit.Max, Used: limit.Used})
+	l := r.meter.limits
+	spent := l.MaxTurns > 0 && r.meter.responses >= l.MaxTurns
+	if l.NoFinalAnswer || spent || r.meter.responses == 0 || context.Cause(ctx) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, summaryBound)
+	defer cancel()
+	r.progress("limit %s reached, asking for a summary", limit.Limit)
+	r.pending(r.message("developer", textPart(finalAnswerPrompt(limit))))
+	resp, err := r.ask(ctx, "final_answer", false)
+	if err == nil {
+		_, err = r.absorb(resp)
+	}
+	if err != nil {
+		// The limit is the truth of this ending; what the summary ran into is said beside it.
+		r.notice("final_answer", "the closing summary could not be had: "+err.Error(), "")
+	}
+}
+
+// absorb takes a finished response into the history and the log, and returns
+// the calls it makes.
+func (r *run) absorb(resp *model.Response) ([]call, error) {
+	var calls []call
+	for _, it := range resp.Items {
+		o, err := readItem(it)
+		if err != nil {
+			return nil, &TurnError{Class: "bad_response", Message: err.Error(), Code: ExitService}
+		}
+		r.history.add(it)
+		r.store(it)
+		switch o.Type {
+		case "message":
+			text, refusal := o.text()
+			if refusal != "" && text == "" {
+				r.log.Complete("", event.AgentMessage{Text: refusal})
+				r.final = refusal
+				return nil, &TurnError{Class: "refused", Message: "the model refused: " + refusal, Code: ExitFailed}
+			}
+			r.log.Complete("", event.AgentMessage{Text: text})
+			r.final = text
+			r.thought(text)
+		case "reasoning":
+			if s := o.summary(); s != "" {
+				r.log.Complete("", event.Reasoning{Text: s})
+			}
+		case "web_search_call":
+			r.webSearch(o)
+		case "function_call":
+			calls = append(calls, call{ID: o.CallID, Name: o.Name, Namespace: o.Namespace, Arguments: o.arguments()})
+		case "custom_tool_call":
+			calls = append(calls, call{ID: o.CallID, Name: o.Name, Namespace: o.Namespace, Input: o.Input, Custom: true})
+		}
+	}
+	r.clock.touch()
+	return calls, nil
+}
+
+// summary joins the parts of a reasoning summary.
+func (o outputItem) summary() string {
+	var parts []string
+	for _, s := range o.Summary {
+		if s.Text != "" {
+			parts = append(parts, s.Text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// webSearch shows a search that the service made by itself.
+func (r *run) webSearch(o outputItem) {
+	id := r.log.Start(event.WebSearch{CallID: o.ID})
+	var a struct {
+		Type    string   `json:"type"`
+		Query   string   `json:"query"`
+		Queries []string `json:"queries"`
+		URL     string   `json:"url"`
+		Pattern string   `json:"pattern"`
+	}
+	query := ""
+	action := o.Action
+	if json.Unmarshal(o.Action, &a) != nil || a.Type == "" {
+		action = json.RawMessage(`{"type":"other"}`)
+	}
+	switch a.Type {
+	case "search":
+		query = a.Query
+		if query == "" && len(a.Queries) > 0 {
+			query = a.Queries[0]
+		}
+	case "open_page":
+		query = a.URL
+	case "find_in_page":
+		query = "'" + a.Pattern + "' in " + a.URL
+	}
+	r.log.Complete(id, event.WebSearch{CallID: o.ID, Query: query, Action: action})
+}
+
+// answer runs the calls of one response and appends their outputs in call
+// order.
+func (r *run) answer(ctx context.Context, calls []call) error {
+	if l := r.meter.beforeCalls(len(calls)); l != nil {
+		for _, c := range calls {
+			r.refuseForLimit(c, l)
+		}
+		return l
+	}
+	outputs, err := r.dispatch(ctx, calls)
+	for i, c := range calls {
+		out := outputs[i]
+		if out == nil {
+			out = quote("aborted")
+		}
+		item := r.callOutput(c, out)
+		r.history.add(item)
+		r.store(item)
+	}
+	if err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return nil
+}
+
