@@ -115,7 +115,9 @@ type Spec struct {
 	ProtectNames []string
 	// Deny are paths that cannot be read. A missing path is no error.
 	Deny []string
-	Net  Net
+	// Reveal are paths below a denied folder that stay readable.
+	Reveal []string
+	Net    Net
 	Limits
 	// Require are the guarantees without which Open refuses.
 	Require Guarantee
