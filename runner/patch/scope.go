@@ -69,6 +69,8 @@ type scope struct {
 	roots     []root // deepest first
 	names     []string
 	protected []string
+	// gone tells of files that an earlier change of the patch removes.
+	gone func(path string) bool
 }
 
 func openScope(s Scope) (*scope, error) {
@@ -127,7 +129,7 @@ func (s *scope) place(name string, link bool) (place, error) {
 	if !filepath.IsAbs(named) {
 		named = s.workdir + "/" + name
 	}
-	target, err := follow(named, link)
+	target, err := s.follow(named, link)
 	if err != nil {
 		return place{}, err
 	}
@@ -185,7 +187,7 @@ const maxLinks = 40
 
 // follow resolves an absolute path as the kernel would: links are followed
 // before ".." is applied. What does not exist is taken as it is written.
-func follow(path string, keepLast bool) (string, error) {
+func (s *scope) follow(path string, keepLast bool) (string, error) {
 	rest := strings.Split(path, "/")
 	done, links := "/", 0
 	for len(rest) > 0 {
@@ -203,7 +205,7 @@ func follow(path string, keepLast bool) (string, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return "", fmt.Errorf("cannot look at %s: %s", next, reason(err))
 		}
-		if err != nil || fi.Mode()&fs.ModeSymlink == 0 || keepLast && empty(rest) {
+		if err != nil || fi.Mode()&fs.ModeSymlink == 0 || keepLast && empty(rest) || s.gone != nil && s.gone(next) {
 			done = next
 			continue
 		}
