@@ -38,12 +38,6 @@ func (r *run) logError(what string, err error) {
 	}
 }
 
-func (r *run) thought(text string) {
-	if r.Progress != nil && text != "" {
-		r.Progress("")
-	}
-}
-
 // onEnd registers something to close at the end, last first.
 func (r *run) onEnd(f func(context.Context)) { r.closers = append(r.closers, f) }
 

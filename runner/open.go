@@ -34,6 +34,7 @@ type contextFacts struct {
 	diffing   bool // the workspace may change, so a diff is due
 	servers   *mcp.Set
 	saveError bool
+	review    *review
 	skills    []skill.Skill
 
 	verifyRoundsSet bool
@@ -229,6 +230,9 @@ func (r *run) pending(items ...model.Item) {
 }
 
 func (r *run) instructionsText() string {
+	if r.Mode == "review" {
+		return reviewText
+	}
 	if r.cfg.Instructions != "" {
 		return r.cfg.Instructions
 	}

@@ -41,6 +41,9 @@ func (r *run) turn(ctx context.Context) error {
 			continue // the service asks to be asked again
 		default:
 			done, err := r.accept(ctx)
+			if done && r.Mode == "review" && r.final != "" {
+				r.finishReview()
+			}
 			if err != nil || done {
 				return err
 			}
@@ -105,9 +108,10 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 				r.final = refusal
 				return nil, &TurnError{Class: "refused", Message: "the model refused: " + refusal, Code: ExitFailed}
 			}
-			r.log.Complete("", event.AgentMessage{Text: text})
 			r.final = text
-			r.thought(text)
+			if r.Mode != "review" { // a review shows one message, made of the answer
+				r.log.Complete("", event.AgentMessage{Text: text})
+			}
 		case "reasoning":
 			if s := o.summary(); s != "" {
 				r.log.Complete("", event.Reasoning{Text: s})

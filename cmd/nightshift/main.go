@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/runner"
@@ -20,6 +21,8 @@ var version = "0.1.0-dev"
 
 // systemDir is where a machine's administrator keeps policy. It is fixed when
 // the program is linked: a variable or flag could be used to walk around it.
+// Only the binaries of our tests are linked with "$NAME", which reads the
+// folder from that variable.
 var systemDir = "/etc/codex"
 
 func main() {
@@ -45,7 +48,7 @@ func start() int {
 	defer stop()
 	return run(&runtime{
 		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environ: environ, cwd: cwd, systemDir: systemDir, self: filepath.Base(os.Args[0]),
+		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]),
 	}, os.Args[1:])
 }
 
@@ -59,4 +62,11 @@ func run(rt *runtime, args []string) (code int) {
 		return 0
 	}
 	return report(rt.stderr, cmd.Run(rt))
+}
+
+func linkedSystemDir() string {
+	if name, ok := strings.CutPrefix(systemDir, "$"); ok {
+		return os.Getenv(name)
+	}
+	return systemDir
 }

@@ -37,6 +37,12 @@ type session struct {
 	extra    []string
 	failOn   string
 	promptFn func() (string, error)
+	// revisions must exist in the repository.
+	revisions []string
+	// silent: nothing of the run is shown; wrap stands between the loop and the
+	// model.
+	silent bool
+	wrap   func(model.Streamer) model.Streamer
 
 	home    string
 	workdir string
@@ -408,6 +414,9 @@ func (s *session) openModel(key string) (model.Streamer, error) {
 			return nil, err
 		}
 		streamer = client
+	}
+	if s.wrap != nil {
+		streamer = s.wrap(streamer)
 	}
 	if s.flags.Record == "" {
 		return streamer, nil

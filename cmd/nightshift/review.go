@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// reviewCmd reviews a change and reports findings.
+type reviewCmd struct {
+	runFlags    `embed:""`
+	Uncommitted bool    `help:"Staged, unstaged and untracked changes."`
+	Base        string  `placeholder:"BRANCH" help:"What HEAD changed since it left BRANCH."`
+	Commit      string  `placeholder:"SHA" help:"One commit."`
+	Title       string  `placeholder:"TEXT" help:"Title shown for --commit."`
+	FailOn      string  `placeholder:"SEVERITY" help:"Exit 9 when a finding is of that severity or graver: critical, high, medium, low."`
+	Prompt      *string `arg:"" optional:"" help:"What to review, in your own words; - reads it from stdin."`
+}
+
+// Validate checks what the grammar cannot.
+func (c *reviewCmd) Validate() error {
+	if err := c.runFlags.Validate(); err != nil {
+		return err
+	}
+	n := 0
+	for _, given := range []bool{c.Uncommitted, c.Base != "", c.Commit != "", c.Prompt != nil} {
+		if given {
+			n++
+		}
+	}
+	if n > 1 {
+		return fmt.Errorf("--uncommitted, --base, --commit and PROMPT exclude each other")
+	}
+	switch c.FailOn {
+	case "", "critical", "high", "medium", "low":
+	default:
+		return fmt.Errorf("invalid value '%s' for '--fail-on' [possible values: critical, high, medium, low]", c.FailOn)
+	}
+	for flag, ref := range map[string]string{"--base": c.Base, "--commit": c.Commit} {
+		if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, " \t\n~^:?*[\\") {
+			return fmt.Errorf("%s %q is not the name of a branch or commit", flag, ref)
+		}
+	}
+	return nil
+}
+
+// Run reviews.
+func (c *reviewCmd) Run(rt *runtime) error {
+	s := rt.session(&c.runFlags, "review")
+	s.failOn = c.FailOn
+	target := c.target()
+	if target != "" {
+		s.promptFn = func() (string, error) { return target, nil }
+	} else if c.Prompt == nil && c.PromptFile == "" {
+		return usageError("specify --uncommitted, --base, --commit, or provide custom review instructions")
+	}
+	s.revisions = []string{c.Base, c.Commit}
+	return s.run(promptSources{arg: c.Prompt, file: c.PromptFile, isSub: true})
+}
+
+// target is the sentence that names the change.
+func (c *reviewCmd) target() string {
+	switch {
+	case c.Uncommitted:
+		return "Review the changes of the working tree that are not committed: staged, unstaged and untracked files. `git status` and `git diff HEAD` show them."
+	case c.Base != "":
+		return fmt.Sprintf("Review what HEAD changes relative to %[1]s: the diff from their merge base, as shown by `git diff $(git merge-base HEAD %[1]s)`.", c.Base)
+	case c.Commit != "":
+		title := ""
+		if c.Title != "" {
+			title = fmt.Sprintf(" (%q)", c.Title)
+		}
+		return fmt.Sprintf("Review the commit %s%s, as shown by `git show %[1]s`.", c.Commit, title)
+	}
+	return ""
+}
