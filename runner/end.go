@@ -129,7 +129,11 @@ func (r *run) result(o Outcome) Result {
 	c := event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint,
 		Retryable: o.Retryable, FinalMessage: r.final, DurationMS: r.Now().Sub(r.started).Milliseconds(),
 		Usage: r.meter.usage, ThreadUsage: r.Thread.Usage.Add(r.meter.usage), CostUSD: r.meter.cost, Totals: r.totals}
-	return Result{Outcome: o, Completed: c, Usage: c.ThreadUsage}
+	res := Result{Outcome: o, Completed: c, Usage: c.ThreadUsage}
+	for _, it := range r.history.items {
+		res.History = append(res.History, it.Raw)
+	}
+	return res
 }
 
 // notify runs the notify program of the configuration after a turn.

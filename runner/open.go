@@ -35,6 +35,7 @@ type contextFacts struct {
 	servers   *mcp.Set
 	saveError bool
 	review    *review
+	agents    *agents
 	skills    []skill.Skill
 
 	verifyRoundsSet bool

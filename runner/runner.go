@@ -53,7 +53,7 @@ type Options struct {
 	FailOn           string // review: severity that fails the run
 	Requester, Job   string
 	TraceParent      string
-	NewID            func() string    // UUIDv7
+	NewID            func() string    // UUIDv7; safe for concurrent use
 	Now              func() time.Time // nil: time.Now
 	Agents           *AgentPool       // nil: sub-agents are not offered
 	Progress         func(string)     // what the run is doing, for people; may be nil
@@ -86,6 +86,8 @@ type Result struct {
 	Outcome
 	Completed event.RunCompleted
 	Usage     event.Usage // of the thread
+	// History is the thread's items, for a further turn in the same process.
+	History []json.RawMessage
 }
 
 // cleanupBound is how long ending the tools, the diff and the sandbox may take.
@@ -130,7 +132,8 @@ func Run(ctx context.Context, o Options) (res Result) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now(), turnID: o.NewID()}
+	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now()}
+	r.turnID = r.NewID()
 	r.model = r.cfg.Model
 	r.meter = meter{limits: r.cfg.Limits, prices: r.cfg.Prices.Models}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -178,4 +181,3 @@ func (r *run) progress(format string, args ...any) {
 		r.Progress(fmt.Sprintf(format, args...))
 	}
 }
-

@@ -195,4 +195,3 @@ func (r *run) answer(ctx context.Context, calls []call) error {
 	}
 	return nil
 }
-

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -549,14 +550,16 @@ func (s *session) finish(c event.RunCompleted) error {
 
 // fixedClock counts instead of looking: ids and times of --deterministic.
 type fixedClock struct {
-	t time.Time
-	n int
+	t  time.Time
+	mu sync.Mutex
+	n  int
 }
 
 func (c *fixedClock) now() time.Time { return c.t }
 
 func (c *fixedClock) id() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.n++
 	return fmt.Sprintf("00000000-0000-7000-8000-%012d", c.n)
 }
-

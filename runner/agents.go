@@ -1,0 +1,410 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/tool"
+)
+
+// agentNamespace is the namespace of the sub-agent tools in requests.
+const agentNamespace = "multi_agent_v1"
+
+// Defaults of [agents].
+const (
+	defaultMaxAgents = 6
+	defaultMaxDepth  = 1
+	// agentWaitDefault and agentWaitMax bound one wait; a run has limits of its
+	// own besides.
+	agentWaitDefault = 30 * time.Second
+	agentWaitMax     = 10 * time.Minute
+)
+
+// AgentPool bounds the sub-agents of a whole run, whatever depth starts them.
+// It is safe for concurrent use.
+type AgentPool struct {
+	mu    sync.Mutex
+	live  int
+	max   int
+	depth int // how much deeper agents may start agents
+}
+
+// NewAgentPool returns the pool that [agents] allows.
+func NewAgentPool(c policy.AgentsConfig) *AgentPool {
+	p := &AgentPool{max: c.MaxThreads, depth: c.MaxDepth}
+	if p.max <= 0 {
+		p.max = defaultMaxAgents
+	}
+	if p.depth <= 0 {
+		p.depth = defaultMaxDepth
+	}
+	return p
+}
+
+func (p *AgentPool) take() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live >= p.max {
+		return false
+	}
+	p.live++
+	return true
+}
+
+func (p *AgentPool) give() {
+	p.mu.Lock()
+	p.live--
+	p.mu.Unlock()
+}
+
+// agents are the sub-agents that one run has started.
+type agents struct {
+	r    *run
+	ctx  context.Context
+	mu   sync.Mutex
+	byID map[string]*agent
+	used event.Usage
+	cost float64
+}
+
+// agent is one sub-agent: a run of its own with the parent's rights or fewer.
+type agent struct {
+	id     string
+	name   string
+	opts   Options
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the current turn has ended
+	state  event.AgentState
+	closed bool
+}
+
+// agentNames are what agents are called in messages to the model.
+var agentNames = []string{"Alder", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Willow"}
+
+// openAgents offers the sub-agent tools, where the configuration wants them.
+func (r *run) openAgents(ctx context.Context) {
+	if r.Agents == nil || r.Agents.depth <= 0 {
+		return
+	}
+	a := &agents{r: r, ctx: ctx, byID: map[string]*agent{}}
+	r.context.agents = a
+	r.onEnd(a.closeAll)
+	r.tools.list = append(r.tools.list,
+		&agentTool{a, "spawn_agent", a.spawn}, &agentTool{a, "send_input", a.send}, &agentTool{a, "wait_agent", a.wait},
+		&agentTool{a, "close_agent", a.close})
+}
+
+// agentTool is one of the sub-agent tools.
+type agentTool struct {
+	agents *agents
+	name   string
+	call   func(context.Context, tool.Call) (tool.Result, error)
+}
+
+// Name is the tool's name.
+func (t *agentTool) Name() string { return t.name }
+
+// Namespace groups the tools in the request.
+func (t *agentTool) Namespace() string { return agentNamespace }
+
+// Parallel lets agents be started and awaited beside each other.
+func (t *agentTool) Parallel() bool { return true }
+
+// Spec describes the tool.
+func (t *agentTool) Spec() json.RawMessage {
+	return json.RawMessage(agentSpecs[t.name](t.agents.r.cfg.Agents.Roles))
+}
+
+// Call runs the tool.
+func (t *agentTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	return t.call(ctx, c)
+}
+
+// spawn starts an agent on a task and returns at once.
+func (a *agents) spawn(_ context.Context, c tool.Call) (tool.Result, error) {
+	var args struct {
+		Message string `json:"message"`
+		Prompt  string `json:"prompt"`
+		Role    string `json:"agent_type"`
+		Model   string `json:"model"`
+	}
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		return a.refused(c, "spawn_agent", "failed to parse function arguments: "+err.Error()), nil
+	}
+	if args.Message == "" {
+		args.Message = args.Prompt
+	}
+	if args.Message == "" {
+		return a.refused(c, "spawn_agent", "failed to parse function arguments: missing field `message`"), nil
+	}
+	opts, err := a.options(args.Message, args.Role)
+	if err != nil {
+		return a.refused(c, "spawn_agent", err.Error()), nil
+	}
+	if !a.r.Agents.take() {
+		return a.refused(c, "spawn_agent", fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.max)), nil
+	}
+	a.mu.Lock()
+	ag := &agent{id: opts.Thread.ID, name: agentNames[len(a.byID)%len(agentNames)], opts: opts, state: event.AgentState{Status: "pending_init"}}
+	a.byID[ag.id] = ag
+	a.mu.Unlock()
+	id := a.item(c, "", "spawn_agent", []string{ag.id}, &args.Message, event.InProgress)
+	a.start(ag)
+	a.item(c, id, "spawn_agent", []string{ag.id}, &args.Message, event.Completed)
+	return a.result(id, map[string]string{"agent_id": ag.id, "nickname": ag.name}), nil
+}
+
+// options are the parent's with a log of their own and less depth.
+func (a *agents) options(prompt, role string) (Options, error) {
+	p := a.r
+	o := p.Options
+	o.Mode, o.Prompt, o.Images, o.Schema, o.Strict, o.FailOn = "agent", prompt, nil, nil, false, ""
+	id := p.NewID()
+	o.Thread = Thread{ID: id, ParentID: p.Thread.ID, Source: "agent"}
+	o.Agents = &AgentPool{max: p.Agents.max, depth: p.Agents.depth - 1}
+	o.Runtime = p.Runtime + "/agent-" + id
+	o.Progress = nil
+	o.Log = event.NewLog(o.Now, o.Mask, nest{p.log, id})
+	o.Log.Settle()
+	if role != "" && role != "default" {
+		r, ok := p.cfg.Agents.Roles[role]
+		if !ok {
+			return o, fmt.Errorf("unknown agent_type %q", role)
+		}
+		if r.Description != "" {
+			o.Extra = append(append([]string(nil), o.Extra...), "Your role: "+role+". "+r.Description)
+		}
+	}
+	return o, nil
+}
+
+// nest hands a child's records to the parent's log.
+type nest struct {
+	log *event.Log
+	id  string
+}
+
+// Handle wraps the record.
+func (n nest) Handle(rec event.Record) error {
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("agent %s: %w", n.id, err)
+	}
+	n.log.Emit(event.AgentEvent{AgentID: n.id, Record: raw})
+	return nil
+}
+
+// Close has nothing to finish: the parent's log lives on.
+func (n nest) Close(context.Context) error { return nil }
+
+// start runs the agent's next turn. close, or the end of the parent, joins it.
+func (a *agents) start(ag *agent) {
+	ctx, cancel := context.WithCancel(a.ctx)
+	a.mu.Lock()
+	ag.cancel, ag.done = cancel, make(chan struct{})
+	ag.state = event.AgentState{Status: "running"}
+	done, opts := ag.done, ag.opts
+	a.mu.Unlock()
+	go func() {
+		defer close(done)
+		defer a.r.Agents.give()
+		defer cancel()
+		res := Run(ctx, opts)
+		ferr := opts.Log.Finish(ctx, res.Completed)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.used = a.used.Add(res.Completed.Usage)
+		a.cost += res.Completed.CostUSD
+		ag.opts.Thread.History, ag.opts.Thread.Usage = res.History, res.Usage
+		text := res.Completed.FinalMessage
+		ag.state = event.AgentState{Status: "completed", Message: &text}
+		if res.ExitCode != ExitSuccess || ferr != nil {
+			text = errors.Join(errors.New(res.Message), ferr).Error()
+			ag.state = event.AgentState{Status: "errored", Message: &text}
+		}
+		if ag.closed {
+			ag.state.Status = "shutdown"
+		}
+	}()
+}
+
+// send gives an agent that has ended its turn another message.
+func (a *agents) send(_ context.Context, c tool.Call) (tool.Result, error) {
+	var args struct {
+		ID      string `json:"id"`
+		Message string `json:"message"`
+	}
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		return a.refused(c, "send_input", "failed to parse function arguments: "+err.Error()), nil
+	}
+	ag := a.get(args.ID)
+	if ag == nil {
+		return a.refused(c, "send_input", "no agent "+args.ID), nil
+	}
+	select {
+	case <-ag.done:
+	default:
+		return a.refused(c, "send_input", "agent "+args.ID+" is still working; wait for it first"), nil
+	}
+	if ag.closed || !a.r.Agents.take() {
+		return a.refused(c, "send_input", "agent "+args.ID+" is closed, or no further agent may run now"), nil
+	}
+	id := a.item(c, "", "send_input", []string{ag.id}, &args.Message, event.InProgress)
+	a.mu.Lock()
+	ag.opts.Prompt = args.Message
+	ag.opts.Log = event.NewLog(a.r.Now, a.r.Mask, nest{a.r.log, ag.id})
+	ag.opts.Log.Settle()
+	a.mu.Unlock()
+	a.start(ag)
+	a.item(c, id, "send_input", []string{ag.id}, &args.Message, event.Completed)
+	return a.result(id, map[string]string{"submission_id": c.ID}), nil
+}
+
+// wait waits until one of the agents has ended its turn, or the time is up.
+func (a *agents) wait(ctx context.Context, c tool.Call) (tool.Result, error) {
+	var args struct {
+		IDs     []string `json:"ids"`
+		Targets []string `json:"targets"`
+		Timeout int64    `json:"timeout_ms"`
+	}
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		return a.refused(c, "wait", "failed to parse function arguments: "+err.Error()), nil
+	}
+	ids := append(args.IDs, args.Targets...)
+	if len(ids) == 0 {
+		return a.refused(c, "wait", "failed to parse function arguments: missing field `ids`"), nil
+	}
+	bound := agentWaitDefault
+	if args.Timeout > 0 {
+		bound = min(time.Duration(args.Timeout)*time.Millisecond, agentWaitMax)
+	}
+	id := a.item(c, "", "wait", ids, nil, event.InProgress)
+	timedOut := a.waitAny(ctx, ids, bound)
+	status := map[string]any{}
+	for agentID, st := range a.states(ids) {
+		switch st.Status {
+		case "completed", "errored":
+			status[agentID] = map[string]any{st.Status: st.Message}
+		case "running", "pending_init":
+		default:
+			status[agentID] = st.Status
+		}
+	}
+	a.item(c, id, "wait", ids, nil, event.Completed)
+	return a.result(id, map[string]any{"status": status, "timed_out": timedOut}), nil
+}
+
+func (a *agents) waitAny(ctx context.Context, ids []string, bound time.Duration) (timedOut bool) {
+	first := make(chan struct{}, len(ids))
+	stop := make(chan struct{})
+	defer close(stop)
+	for _, id := range ids {
+		ag := a.get(id)
+		if ag == nil {
+			return false
+		}
+		go func() {
+			select {
+			case <-ag.done:
+				first <- struct{}{}
+			case <-stop:
+			}
+		}()
+	}
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-first:
+		return false
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return true
+	}
+}
+
+// close ends an agent.
+func (a *agents) close(_ context.Context, c tool.Call) (tool.Result, error) {
+	var args struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		return a.refused(c, "close_agent", "failed to parse function arguments: "+err.Error()), nil
+	}
+	ag := a.get(args.ID)
+	if ag == nil {
+		return a.refused(c, "close_agent", "no agent "+args.ID), nil
+	}
+	id := a.item(c, "", "close_agent", []string{ag.id}, nil, event.InProgress)
+	a.mu.Lock()
+	ag.closed = true
+	before := ag.state
+	a.mu.Unlock()
+	ag.cancel()
+	<-ag.done
+	a.item(c, id, "close_agent", []string{ag.id}, nil, event.Completed)
+	return a.result(id, map[string]any{"status": before.Status}), nil
+}
+
+// closeAll ends every agent and adds what they used to the run's totals.
+func (a *agents) closeAll(context.Context) {
+	a.mu.Lock()
+	list := make([]*agent, 0, len(a.byID))
+	for _, ag := range a.byID {
+		list = append(list, ag)
+	}
+	a.mu.Unlock()
+	for _, ag := range list {
+		ag.cancel()
+		<-ag.done
+	}
+	a.r.totals.Agents += len(list)
+	a.r.meter.usage = a.r.meter.usage.Add(a.used)
+	a.r.meter.cost += a.cost
+}
+
+func (a *agents) get(id string) *agent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byID[id]
+}
+
+func (a *agents) states(ids []string) map[string]event.AgentState {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[string]event.AgentState{}
+	for _, id := range ids {
+		if ag, ok := a.byID[id]; ok {
+			out[id] = ag.state
+		} else {
+			out[id] = event.AgentState{Status: "not_found"}
+		}
+	}
+	return out
+}
+
+// item emits the collab_tool_call item, started or completed.
+func (a *agents) item(c tool.Call, id, name string, ids []string, prompt *string, st event.Status) string {
+	d := event.CollabToolCall{Tool: name, SenderThreadID: a.r.Thread.ID, ReceiverThreadIDs: ids, Prompt: prompt, AgentsStates: a.states(ids), Status: st}
+	if st == event.InProgress {
+		return a.r.log.Start(d)
+	}
+	id = a.r.log.Complete(id, d)
+	a.r.log.Emit(event.ToolCompleted{Tool: name, CallID: c.ID, ItemID: id, Status: st})
+	return id
+}
+
+func (a *agents) result(itemID string, v any) tool.Result {
+	return tool.Result{Output: quote(string(rawItem(v).Raw)), Status: event.Completed, ItemID: itemID}
+}
+
+func (a *agents) refused(c tool.Call, name, text string) tool.Result {
+	id := a.item(c, "", name, []string{}, nil, event.Failed)
+	return tool.Result{Output: quote(text), Status: event.Failed, ItemID: id, Message: text}
+}
