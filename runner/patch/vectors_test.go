@@ -16,7 +16,7 @@ import (
 // readable are the bytes that a vector cannot hold as they are.
 var readable = strings.NewReplacer("^M", "\r", "^BOM", byteOrderMark, "^NBSP", "\u00a0", "^EOF\n", "", "^FF", "\xff")
 
-// tree reads all files below dir.
+// tree reads all files and links below dir.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -24,8 +24,13 @@ func tree(t *testing.T, dir string) map[string]string {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		b, err := os.ReadFile(p)
 		rel, _ := filepath.Rel(dir, p)
+		if d.Type()&fs.ModeSymlink != 0 {
+			to, err := os.Readlink(p)
+			out[rel] = "-> " + to
+			return err
+		}
+		b, err := os.ReadFile(p)
 		out[rel] = string(b)
 		return err
 	})
