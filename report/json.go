@@ -1,0 +1,24 @@
+package report
+
+import (
+	_ "embed"
+	"encoding/json"
+	"io"
+)
+
+// Schema is the JSON Schema (draft 2020-12) of report.json.
+//
+//go:embed schema/report.schema.json
+var Schema []byte
+
+// renderJSON writes report.json. <, > and & are escaped, so that the text may
+// be put into a page as it is.
+func renderJSON(w io.Writer, s *Summary, _ *Options) error { return indentJSON(w, s) }
+
+// indentJSON writes v the way all our JSON reports look.
+func indentJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(true)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"strings"
+	"time"
+)
+
+// ErrNoDiff tells that the changes of the run could not be captured, so that no
+// patch can be written: an empty one would say that nothing was changed.
+var ErrNoDiff = errors.New("the changes of the run were not captured")
+
+// renderPatch writes the unified diff as it was captured, for `git apply`. A
+// run that changed nothing, or ended before it could, gives an empty file.
+func renderPatch(w io.Writer, s *Summary, _ *Options) error {
+	if err := patchKnown(s); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, s.patch)
+	return err
+}
+
+func patchKnown(s *Summary) error {
+	switch {
+	case s.Changes.Error != "":
+		return fmt.Errorf("%w: %s", ErrNoDiff, PlainLine(s.Changes.Error, 1000))
+	case !s.Complete && !s.Changes.Captured:
+		return fmt.Errorf("%w: the log ends before they were", ErrNoDiff)
+	}
+	return nil
+}
+
+// renderMail writes the diff as a mail for `git am`: a commit with an author, a
+// date and a message. A run that changed nothing gives an empty file.
+func renderMail(w io.Writer, s *Summary, _ *Options) error {
+	if err := patchKnown(s); err != nil || s.patch == "" {
+		return err
+	}
+	name, addr, subject := mailDetails(s)
+	when := s.StartedAt
+	if when.IsZero() {
+		when = time.Unix(0, 0)
+	}
+	from := s.Changes.Base
+	if len(from) != 40 || token(from) != from {
+		from = strings.Repeat("0", 40)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "From %s Mon Sep 17 00:00:00 2001\n", from) // the fixed date is git's mark of a mail patch
+	fmt.Fprintf(&b, "From: %s <%s>\n", mimeWord(name), addr)
+	fmt.Fprintf(&b, "Date: %s\n", when.UTC().Format("Mon, 2 Jan 2006 15:04:05 -0700"))
+	fmt.Fprintf(&b, "Subject: [PATCH] %s\n", mimeWord(subject))
+	b.WriteString("MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\n")
+	b.WriteString(mailBody(s))
+	b.WriteString("---\n\n")
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, s.patch); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "-- \nnightshift %s\n\n", PlainLine(s.Run.Version, 60))
+	return err
+}
+
+func mailDetails(s *Summary) (name, addr, subject string) {
+	name, addr, subject = "nightshift", "nightshift@localhost", "nightshift: changes of the run"
+	if s.mail == nil {
+		return name, addr, subject
+	}
+	// "Name <address>", as git has it; the grammar of mail headers is not needed.
+	if n, rest, ok := strings.Cut(s.mail.Author, "<"); ok {
+		if a, _, ok := strings.Cut(rest, ">"); ok && strings.TrimSpace(a) != "" {
+			name, addr = nonEmpty(strings.TrimSpace(n), name), strings.TrimSpace(a)
+		}
+	}
+	if line := PlainLine(s.mail.Subject, 200); line != "" {
+		subject = line
+	}
+	return PlainLine(name, 200), token(strings.ReplaceAll(addr, " ", "")), subject
+}
+
+// mailBody becomes the commit message: facts of the run as trailers, no text of
+// the model, in which a line "---" or "diff" would cut the message short.
+func mailBody(s *Summary) string {
+	var b strings.Builder
+	for _, kv := range [][2]string{{"Nightshift-Thread", s.Run.ThreadID}, {"Nightshift-Model", s.Run.Model},
+		{"Nightshift-Policy", s.Policy.Digest}, {"Nightshift-Outcome", s.Outcome}} {
+		if v := token(kv[1]); v != "" {
+			fmt.Fprintf(&b, "%s: %s\n", kv[0], v)
+		}
+	}
+	return b.String()
+}
+
+func mimeWord(s string) string { return mime.QEncoding.Encode("utf-8", s) }
