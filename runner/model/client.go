@@ -3,10 +3,17 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -36,8 +43,8 @@ type Options struct {
 	// ResponseTimeout bounds one attempt as a whole (default 1 h).
 	ResponseTimeout time.Duration
 	// RetryBudget bounds the time that one Stream call spends on waiting and on
-	// attempts that brought nothing (default 5 min). A Retry-After beyond it
-	// ends the call at once.
+	// attempts that never reached the service (default 5 min). A Retry-After
+	// beyond it ends the call at once.
 	RetryBudget time.Duration
 
 	// HTTP replaces the client's own HTTP client; redirects are refused anyway.
@@ -55,20 +62,310 @@ type Options struct {
 }
 
 // Client talks to one provider. It may be used by several goroutines at once.
-type Client struct{ o Options }
+type Client struct {
+	o        Options
+	base     *url.URL
+	http     *http.Client
+	svc      responses.ResponseService
+	requests atomic.Int64
 
-// NewClient checks o and returns a client. It opens no connection.
-func NewClient(o Options) (*Client, error) { return &Client{o: o}, nil }
-
-// Stream makes the request.
-func (c *Client) Stream(ctx context.Context, r Request) iter.Seq2[Delta, error] {
-	return func(yield func(Delta, error) bool) { yield(Delta{}, errors.New("not yet")) }
+	mu sync.Mutex
+	// turns holds, per thread, the turn state to be echoed.
+	turns map[string]turnState
 }
 
-// Compact asks the provider's compaction endpoint.
-func (c *Client) Compact(ctx context.Context, r Request) (Response, error) {
-	return Response{}, errors.New("not yet")
+type turnState struct{ turn, value string }
+
+// NewClient checks o and returns a client. It opens no connection.
+func NewClient(o Options) (*Client, error) {
+	base, err := url.Parse(o.BaseURL)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, &BaseURLError{URL: o.BaseURL}
+	}
+	if o.RequestMaxRetries == nil {
+		o.RequestMaxRetries = new(int)
+		*o.RequestMaxRetries = defaultRequestRetries
+	}
+	if o.StreamMaxRetries == nil {
+		o.StreamMaxRetries = new(int)
+		*o.StreamMaxRetries = defaultStreamRetries
+	}
+	orDefault(&o.IdleTimeout, defaultIdleTimeout)
+	orDefault(&o.ResponseTimeout, defaultResponseTimeout)
+	orDefault(&o.RetryBudget, defaultRetryBudget)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Float64
+	}
+	if o.Emit == nil {
+		o.Emit = func(event.Event) {}
+	}
+	c := &Client{o: o, base: base, http: httpClient(o), turns: map[string]turnState{}}
+	opts := []option.RequestOption{
+		option.WithBaseURL(o.BaseURL),
+		option.WithHTTPClient(c.http),
+		option.WithMaxRetries(0), // two layers of our own, see retry.go
+	}
+	for name, value := range o.Query {
+		opts = append(opts, option.WithQuery(name, value))
+	}
+	c.svc = responses.NewResponseService(opts...)
+	return c, nil
+}
+
+func orDefault(d *time.Duration, v time.Duration) {
+	if *d <= 0 {
+		*d = v
+	}
+}
+
+// BaseURLError is a base_url that no request can be sent to.
+type BaseURLError struct{ URL string }
+
+// Error names the value.
+func (e *BaseURLError) Error() string {
+	return fmt.Sprintf("base_url %q is not the address of a service", e.URL)
+}
+
+// Hint shows what is wanted.
+func (e *BaseURLError) Hint() string {
+	return `base_url looks like "https://service.example/v1"; requests go to {base_url}/responses`
 }
 
 // Close drops idle connections.
-func (c *Client) Close() {}
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// call is one Stream or Compact call.
+type call struct {
+	Request
+	number  int
+	body    []byte
+	compact bool
+	yield   func(Delta, error) bool
+}
+
+// Stream makes the request, again after failures that may pass, and yields its
+// deltas. The last one is Done, or an error:
+//  1. *APIError: the service failed, and no retry is left or could help;
+//  2. the cause of ctx, when ctx has ended;
+//  3. an error of the Authorizer;
+//  4. any other error: the request could not be made from r.
+//
+// Breaking out of the loop ends the request.
+func (c *Client) Stream(ctx context.Context, r Request) iter.Seq2[Delta, error] {
+	return func(yield func(Delta, error) bool) {
+		body, err := encode(r)
+		if err != nil {
+			yield(Delta{}, err)
+			return
+		}
+		c.run(ctx, &call{Request: r, body: body, yield: yield})
+	}
+}
+
+// Compact asks the provider's compaction endpoint ({base_url}/responses/compact)
+// for a shorter history. The items of the response replace r.Input. Errors are
+// those of Stream; providers without the endpoint answer with class not_found or
+// rejected.
+func (c *Client) Compact(ctx context.Context, r Request) (Response, error) {
+	body, err := encodeCompact(r)
+	if err != nil {
+		return Response{}, err
+	}
+	var (
+		out  Response
+		fail error
+	)
+	c.run(ctx, &call{Request: r, body: body, compact: true, yield: func(d Delta, err error) bool {
+		if fail = err; d.Done != nil {
+			out = *d.Done
+		}
+		return true
+	}})
+	return out, fail
+}
+
+// errStopped marks an attempt that the caller of Stream broke off.
+var errStopped = errors.New("the caller stopped reading")
+
+// run makes attempts until one succeeds or none is left.
+func (c *Client) run(ctx context.Context, k *call) {
+	k.number = int(c.requests.Add(1))
+	s := &schedule{requestMax: max(*c.o.RequestMaxRetries, 0), streamMax: max(*c.o.StreamMaxRetries, 0), budget: c.o.RetryBudget, rand: c.o.Rand}
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			k.yield(Delta{}, context.Cause(ctx))
+			return
+		}
+		c.o.Emit(event.ModelRequest{Request: k.number, Attempt: attempt, Purpose: k.Purpose, Model: k.Model, Bytes: len(k.body), Items: len(k.Input)})
+		begin := c.o.Now()
+		done, f := c.attempt(ctx, k, begin)
+		switch {
+		case f == nil:
+			done.Attempts = attempt
+			c.o.Emit(event.ModelResponse{
+				Request: k.number, Model: done.Model, ResponseID: done.ID, ServiceID: done.ServiceID, Status: done.Status,
+				Usage: done.Usage, FirstEventMS: done.FirstEvent.Milliseconds(), DurationMS: done.Duration.Milliseconds(),
+			})
+			k.yield(Delta{Done: done}, nil)
+			return
+		case f.final == errStopped:
+			return
+		case ctx.Err() != nil:
+			k.yield(Delta{}, context.Cause(ctx))
+			return
+		case f.final != nil:
+			k.yield(Delta{}, f.final)
+			return
+		}
+		if f.unreached {
+			s.spend(c.o.Now().Sub(begin))
+		}
+		re, again := c.again(ctx, s, f)
+		if !again {
+			if attempt > 1 {
+				f.err.hint = joinHints(fmt.Sprintf("gave up after %d attempts", attempt), f.err.hint)
+			}
+			k.yield(Delta{}, f.err)
+			return
+		}
+		c.o.Emit(event.ModelRetried{
+			Request: k.number, Attempt: re.Attempt, Max: re.Max, Layer: re.Layer, Class: f.err.Class,
+			Status: f.err.Status, Message: f.err.Message, DelayMS: re.Delay.Milliseconds(),
+		})
+		if !k.yield(Delta{Retrying: &re}, nil) {
+			return
+		}
+		if err := sleep(ctx, re.Delay); err != nil {
+			k.yield(Delta{}, err)
+			return
+		}
+	}
+}
+
+// again decides on a retry; a refused credential is renewed first, if it can be.
+func (c *Client) again(ctx context.Context, s *schedule, f *failure) (Retrying, bool) {
+	if f.unauthorized && c.o.Auth != nil && s.renewals < maxRenewals {
+		err := c.o.Auth.Refused(ctx)
+		if err == nil {
+			return s.renewed(f), true
+		}
+		f.because(err)
+	}
+	return s.next(f)
+}
+
+// attempt makes one request and reads its response to the terminal event.
+func (c *Client) attempt(ctx context.Context, k *call, begin time.Time) (*Response, *failure) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := watch(cancel, c.o.IdleTimeout, c.o.ResponseTimeout)
+	defer watch.stop()
+
+	res, f := c.post(ctx, k)
+	if f == nil && k.compact {
+		return c.readCompact(ctx, res, begin)
+	}
+	if f != nil {
+		return nil, c.timedOut(ctx, f)
+	}
+	defer func() { _ = res.Body.Close() }() // what remains of it is not wanted
+	r, f := newReader(res, watch, begin, c.o.Now)
+	if f != nil {
+		return nil, c.timedOut(ctx, f)
+	}
+	for {
+		progress, done, f := r.next()
+		switch {
+		case f != nil:
+			return nil, c.timedOut(ctx, f)
+		case done != nil:
+			drain(r.body, cancel, res.ProtoMajor)
+			return done, nil
+		}
+		if !k.yield(Delta{Progress: progress}, nil) {
+			return nil, &failure{final: errStopped}
+		}
+	}
+}
+
+// timedOut replaces the failure that the watchdog's cancellation looks like.
+func (c *Client) timedOut(ctx context.Context, f *failure) *failure {
+	switch context.Cause(ctx) {
+	case errIdle:
+		return idle(c.o.IdleTimeout)
+	case errEndless:
+		return fail(ClassIdleTimeout, prefixStream+"the response did not end").stream().hinting("no final event came within %s", c.o.ResponseTimeout)
+	}
+	return f
+}
+
+// post sends the request and returns the response once its headers have come.
+func (c *Client) post(ctx context.Context, k *call) (*http.Response, *failure) {
+	var (
+		res  *http.Response
+		none responses.ResponseNewParams
+		err  error
+		f    *failure
+	)
+	send := option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		c.setHeaders(req, k.Request, c.turnState(k.Request))
+		req.Header.Set("Accept", "text/event-stream")
+		if k.compact {
+			req.Header.Set("Accept", "application/json")
+		}
+		if c.o.Auth != nil {
+			if err := c.o.Auth.Authorize(req); err != nil {
+				f = &failure{final: err}
+				return nil, err
+			}
+		}
+		res, err := next(req)
+		if err != nil {
+			return nil, err
+		}
+		return checkStatus(res)
+	})
+	opts := []option.RequestOption{option.WithRequestBody("application/json", k.body), option.WithResponseBodyInto(&res), send}
+	if k.compact {
+		_, err = c.svc.Compact(ctx, responses.ResponseCompactParams{}, opts...)
+	} else {
+		_, err = c.svc.New(ctx, none, opts...)
+	}
+	var status *statusError
+	var scripted *scriptedError
+	switch {
+	case f != nil:
+		return nil, f
+	case err == nil:
+		c.keepTurnState(k.Request, res.Header.Get(turnStateHeader))
+		return res, nil
+	case errors.As(err, &scripted):
+		return nil, &failure{final: scripted.err}
+	case errors.As(err, &status):
+		f := httpFailure(status.status, status.header, status.body, status.url, c.o.Now())
+		f.err.ServiceID = status.header.Get("X-Request-Id")
+		return nil, f
+	}
+	return nil, transportFailure(err)
+}
+
+func (c *Client) turnState(r Request) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.turns[r.CacheKey]; t.turn == r.Metadata["turn_id"] {
+		return t.value
+	}
+	return ""
+}
+
+func (c *Client) keepTurnState(r Request, value string) {
+	if value == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turns[r.CacheKey] = turnState{r.Metadata["turn_id"], value}
+}

@@ -102,6 +102,7 @@ type APIError struct {
 	Code       string
 	Retryable  bool
 	RetryAfter time.Duration
+	ServiceID  string // the service's id of the request, if it named one
 	hint       string
 	cause      error
 }
@@ -122,7 +123,14 @@ type Authorizer interface {
 	Refused(context.Context) error
 }
 
-// Streamer is what a run needs of a model; Client and Script fit.
+// Streamer is what a run needs of a model; Client, Script and Recorder fit.
 type Streamer interface {
 	Stream(context.Context, Request) iter.Seq2[Delta, error]
+}
+
+// Compactor is a Streamer whose provider can shorten a history itself; ask for
+// it with a type assertion. An *APIError of class not_found means that this
+// provider cannot.
+type Compactor interface {
+	Compact(context.Context, Request) (Response, error)
 }

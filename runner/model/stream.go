@@ -1,0 +1,276 @@
+package model
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+)
+
+// reader reads one response stream. The SDK's decoder finds the events; its
+// typed stream is not used, because it takes an early end and response.failed
+// for success and stops at any event that has a field "error".
+type reader struct {
+	dec   ssestream.Decoder
+	body  *streamBody
+	watch *watchdog
+	begin time.Time
+	now   func() time.Time
+
+	resp   Response
+	output []outputItem
+	bytes  int
+	seen   map[string]bool // lifecycle events so far
+}
+
+// outputItem is an item with what is needed to order and recognise it.
+type outputItem struct {
+	index int
+	id    string // item id, else type and call id, else ""
+	raw   json.RawMessage
+}
+
+// newReader checks that res is an event stream.
+func newReader(res *http.Response, watch *watchdog, begin time.Time, now func() time.Time) (*reader, *failure) {
+	body := &streamBody{rc: res.Body}
+	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil &&
+		(strings.HasSuffix(media, "/html") || strings.HasSuffix(media, "/json")) {
+		start, _ := io.ReadAll(io.LimitReader(body, maxErrorBody)) // a short read is an excerpt all the same
+		_ = body.Close()
+		if e, ok := parseServiceError(start); ok && media == "application/json" {
+			return nil, responseFailure(e, now())
+		}
+		return nil, fail(ClassBadResponse, prefixStream+"the service answered with "+media+", not with an event stream").
+			stream().hinting("it begins %q", excerpt(strings.ToValidUTF8(string(start), "\uFFFD"), 200))
+	}
+	r := &reader{body: body, watch: watch, begin: begin, now: now, seen: map[string]bool{}}
+	// Only the body of the response is shown to the decoder: decoders are
+	// registered by content type for the whole process, and "text/event-stream"
+	// must mean the same here whatever else is linked.
+	r.dec = ssestream.NewDecoder(&http.Response{Header: http.Header{}, Body: body})
+	r.resp.ServiceID = res.Header.Get("X-Request-Id")
+	return r, nil
+}
+
+// head is the part of an event that is looked at first.
+type head struct {
+	Type  string `json:"type"`
+	Delta any    `json:"delta"`
+}
+
+// next returns the next sign of life, or the finished response, or a failure.
+func (r *reader) next() (*Progress, *Response, *failure) {
+	for r.dec.Next() {
+		ev := r.dec.Event()
+		r.body.event = 0
+		data := bytes.ToValidUTF8(bytes.TrimSuffix(ev.Data, []byte("\n")), []byte("\uFFFD"))
+		var h head
+		if err := json.Unmarshal(data, &h); err != nil {
+			if vital(ev.Type) {
+				// Without this event the response would lack something, unnoticed.
+				return nil, nil, cut(errors.New("event "+ev.Type+" is not JSON")).hinting("a %s event was not JSON", ev.Type)
+			}
+			continue
+		}
+		if h.Type == "" {
+			h.Type = ev.Type
+		}
+		text, _ := h.Delta.(string)
+		if !r.lives(h.Type, text, h.Delta != nil) {
+			continue
+		}
+		r.watch.tick()
+		if r.resp.FirstEvent == 0 {
+			r.resp.FirstEvent = max(r.now().Sub(r.begin), 1)
+		}
+		if strings.HasSuffix(h.Type, ".delta") {
+			p := &Progress{Event: h.Type}
+			if h.Type == "response.output_text.delta" {
+				p.Text = text
+			}
+			return p, nil, nil
+		}
+		done, f := r.take(h.Type, data)
+		if done != nil || f != nil {
+			return nil, done, f
+		}
+		return &Progress{Event: h.Type}, nil, nil
+	}
+	return nil, nil, r.ended()
+}
+
+// vital tells whether a lost event of this type changes the response.
+func vital(t string) bool {
+	switch t {
+	case "response.output_item.done", "response.completed", "response.failed", "response.incomplete", "error":
+		return true
+	}
+	return false
+}
+
+// lives tells whether an event is a real sign of life. Keep-alives, empty deltas
+// and repeated announcements are not: a server that sends only those is as good
+// as silent, and they say nothing that is not known.
+func (r *reader) lives(t, delta string, hasDelta bool) bool {
+	switch t {
+	case "response.created", "response.queued", "response.in_progress":
+		first := !r.seen[t]
+		r.seen[t] = true
+		return first
+	case "error":
+		return true
+	}
+	if strings.HasSuffix(t, ".delta") {
+		return delta != "" || !hasDelta
+	}
+	return strings.HasPrefix(t, "response.")
+}
+
+// take handles an event that is no delta. Types it does not know are ignored.
+func (r *reader) take(kind string, data []byte) (*Response, *failure) {
+	switch kind {
+	case "error":
+		e, _ := parseServiceError(data)
+		return nil, responseFailure(e, r.now())
+	case "response.created", "response.output_item.done",
+		"response.completed", "response.done", "response.failed", "response.incomplete":
+	default:
+		return nil, nil
+	}
+	var ev responses.ResponseStreamEventUnion
+	if err := json.Unmarshal(data, &ev); err != nil {
+		return nil, cut(err).hinting("a %s event could not be read", kind)
+	}
+	switch kind {
+	case "response.created":
+		r.resp.ID, r.resp.Model = ev.Response.ID, ev.Response.Model
+		return nil, nil
+	case "response.output_item.done":
+		return nil, r.add(int(ev.OutputIndex), json.RawMessage(ev.Item.RawJSON()))
+	case "response.failed":
+		e, _ := parseServiceError([]byte(ev.Response.Error.RawJSON()))
+		return nil, responseFailure(e, r.now())
+	case "response.incomplete":
+		return nil, incompleteFailure(ev.Response.IncompleteDetails.Reason)
+	}
+	return r.finish(ev.Response)
+}
+
+// add keeps a finished item. An item that is announced twice counts once: a
+// tool call in it must not run twice.
+func (r *reader) add(index int, raw json.RawMessage) *failure {
+	var id struct {
+		Type   string `json:"type"`
+		ID     string `json:"id"`
+		CallID string `json:"call_id"`
+	}
+	if json.Unmarshal(raw, &id) != nil || id.Type == "" {
+		return cut(errors.New("an output item has no type")).hinting("an output item could not be read")
+	}
+	it := outputItem{index: index, raw: withContent(id.Type, raw)}
+	switch {
+	case id.CallID != "":
+		it.id = id.Type + "\x00" + id.CallID
+	case id.ID != "":
+		it.id = id.ID
+	}
+	r.bytes += len(raw)
+	if r.bytes > maxItemBytes {
+		return oversized("the output", maxItemBytes)
+	}
+	for i, old := range r.output {
+		same := it.id != "" && old.id == it.id || it.id == "" && old.index == it.index && bytes.Equal(old.raw, it.raw)
+		if same {
+			r.output[i] = it
+			return nil
+		}
+	}
+	r.output = append(r.output, it)
+	return nil
+}
+
+// withContent gives a reasoning item the "content":null that the service wants
+// to see when the item comes back.
+func withContent(kind string, raw json.RawMessage) json.RawMessage {
+	if kind != "reasoning" {
+		return raw
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return raw
+	}
+	if _, ok := fields["content"]; ok {
+		return raw
+	}
+	end := bytes.LastIndexByte(raw, '}')
+	return slices.Concat(raw[:end], []byte(`,"content":null`), raw[end:])
+}
+
+// finish makes the response. Its items are those of the output_item.done events,
+// in the order of their indices; a service that sends none of these is taken at
+// the word of its final event.
+func (r *reader) finish(res responses.Response) (*Response, *failure) {
+	if len(r.output) == 0 {
+		for i, it := range res.Output {
+			if f := r.add(i, json.RawMessage(it.RawJSON())); f != nil {
+				return nil, f
+			}
+		}
+	}
+	slices.SortStableFunc(r.output, func(a, b outputItem) int { return cmp.Compare(a.index, b.index) })
+	out := r.resp
+	for _, it := range r.output {
+		out.Items = append(out.Items, Item{Raw: it.raw})
+	}
+	if res.ID != "" {
+		out.ID = res.ID
+	}
+	if res.Model != "" {
+		out.Model = res.Model
+	}
+	out.Status = cmp.Or(string(res.Status), "completed")
+	out.Usage = usageOf(res.Usage)
+	if raw := res.JSON.ExtraFields["end_turn"].Raw(); raw == "true" || raw == "false" {
+		end := raw == "true"
+		out.EndTurn = &end
+	}
+	out.Duration = r.now().Sub(r.begin)
+	return &out, nil
+}
+
+// usageOf reads the token counts. A count below zero is no count.
+func usageOf(u responses.ResponseUsage) event.Usage {
+	return event.Usage{
+		Input:           max(u.InputTokens, 0),
+		CachedInput:     max(u.InputTokensDetails.CachedTokens, 0),
+		CacheWriteInput: max(u.InputTokensDetails.CacheWriteTokens, 0),
+		Output:          max(u.OutputTokens, 0),
+		Reasoning:       max(u.OutputTokensDetails.ReasoningTokens, 0),
+	}
+}
+
+// ended says why the stream ended without a terminal event.
+func (r *reader) ended() *failure {
+	err := r.dec.Err()
+	switch {
+	case errors.Is(err, errResponseTooLarge):
+		return oversized("the response", maxResponseBytes)
+	case errors.Is(err, errEventTooLarge) || errors.Is(err, bufio.ErrTooLong):
+		return oversized("an event", maxEventBytes)
+	case err == nil:
+		return cut(io.ErrUnexpectedEOF)
+	}
+	return cut(err)
+}

@@ -1,0 +1,181 @@
+package model
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds on what a server may make us hold. A real response is a few hundred
+// kilobytes; these are only met by something that is broken or hostile.
+const (
+	maxEventBytes    = 32 << 20  // one event of the stream
+	maxResponseBytes = 256 << 20 // one response, deltas and comments included
+	maxItemBytes     = 64 << 20  // the items kept of one response
+	maxErrorBody     = 64 << 10  // the part of an error's body that is read
+	maxHeaderBytes   = 1 << 20   // response headers
+)
+
+// Bounds on connecting.
+const (
+	dialTimeout = 15 * time.Second
+	tlsTimeout  = 15 * time.Second
+	// drainTimeout is how long a finished stream may take to end so that its
+	// connection can be used again; the end mostly comes in the same packet.
+	drainTimeout = 20 * time.Millisecond
+)
+
+// httpClient is the client's own, or a copy of the given one: never does either
+// follow a redirect. A POST must not become a GET, and a credential must not go
+// where the configuration did not send it.
+func httpClient(o Options) *http.Client {
+	var h http.Client
+	if o.HTTP != nil {
+		h = *o.HTTP
+	} else {
+		h.Transport = &http.Transport{
+			Proxy:                  o.Proxy,
+			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout:    tlsTimeout,
+			MaxResponseHeaderBytes: maxHeaderBytes,
+			IdleConnTimeout:        90 * time.Second,
+			MaxIdleConnsPerHost:    8,
+			ForceAttemptHTTP2:      true,
+		}
+	}
+	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	h.Timeout = 0 // it would cut long streams; the watchdog bounds them
+	return &h
+}
+
+// statusError is an answer that is no stream.
+type statusError struct {
+	status int
+	header http.Header
+	body   []byte // its bounded start
+	url    *url.URL
+}
+
+// Error is only seen if the SDK wraps it in something unforeseen.
+func (e *statusError) Error() string { return "unexpected status " + statusLine(e.status) }
+
+// checkStatus turns everything but 200 into a statusError. It stands before the
+// SDK, which would read an error's body without a bound.
+func checkStatus(res *http.Response) (*http.Response, error) {
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+	_ = res.Body.Close() // nothing of it is wanted any more
+	if err != nil && len(body) == 0 {
+		body = []byte("(the body could not be read: " + err.Error() + ")")
+	}
+	return nil, &statusError{status: res.StatusCode, header: res.Header, body: body, url: res.Request.URL}
+}
+
+// transportFailure classifies an error of sending the request or of waiting for
+// the headers.
+func transportFailure(err error) *failure {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // url.Error repeats the address, with its query
+	}
+	var (
+		cert      *tls.CertificateVerificationError
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		record    tls.RecordHeaderError
+		alert     tls.AlertError
+		dns       *net.DNSError
+		op        *net.OpError
+	)
+	switch {
+	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid),
+		errors.As(err, &record), errors.As(err, &alert):
+		return fail(ClassTLS, "Connection failed: "+err.Error()).because(err)
+	case errors.As(err, &dns), errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
+		return fail(ClassNetwork, "Connection failed: "+err.Error()).because(err).both().notReached()
+	}
+	return fail(ClassNetwork, textSending).because(err).hinting("%s", excerpt(err.Error(), 500)).both().notReached()
+}
+
+// streamBody is the body of a stream with its bounds. It also makes every line
+// end a line feed, since the SDK's decoder knows no lone carriage return, and
+// drops a byte order mark.
+type streamBody struct {
+	rc    io.ReadCloser
+	total int64 // bytes of the response
+	event int64 // bytes since the last event; the decoder reads ahead, so about
+	err   error // why reading stopped
+
+	started bool
+	cr      bool // the last byte was a carriage return
+	closed  atomic.Bool
+}
+
+var (
+	errEventTooLarge    = errors.New("an event is too large")
+	errResponseTooLarge = errors.New("the response is too large")
+)
+
+// Read implements io.Reader.
+func (b *streamBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	for {
+		n, err := b.rc.Read(p)
+		b.total += int64(n)
+		b.event += int64(n)
+		switch {
+		case b.total > maxResponseBytes:
+			err = errResponseTooLarge
+		case b.event > maxEventBytes:
+			err = errEventTooLarge
+		}
+		b.err = err
+		n = b.lines(p[:n])
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// lines rewrites p in place and returns the new length.
+func (b *streamBody) lines(p []byte) int {
+	out := 0
+	if !b.started && len(p) > 0 {
+		b.started = true
+		if len(p) >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf {
+			p = append(p[:0], p[3:]...)
+		}
+	}
+	for _, c := range p {
+		if c == '\n' && b.cr {
+			b.cr = false
+			continue
+		}
+		b.cr = c == '\r'
+		if b.cr {
+			c = '\n'
+		}
+		p[out] = c
+		out++
+	}
+	return out
+}
+
+// Close implements io.Closer; it may be called more than once.
+func (b *streamBody) Close() error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	return b.rc.Close()
+}
