@@ -1,59 +1,84 @@
 // Package rollout records threads and resumes them: one JSONL file per thread
 // under CODEX_HOME/sessions, in the layout of the reference, so that each
 // program resumes what the other has written.
+//
+// A [Store] finds threads; [Store.Create], [Store.Resume] and [Store.Fork] give
+// a [Writer], which owns its thread until it is closed: a second writer, of
+// either program, is a [*BusyError]. Each line reaches the file with one write
+// and is forced to disk at the end of a turn, so that a killed run loses at
+// most the line it was writing; the next Resume cuts a torn last line off and
+// says so.
+//
+// Files are written in the reference's plain layout (no ordinals); its newer
+// paginated layout, and forks that refer to their parent's file, are read too.
 package rollout
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
+	"fmt"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
 )
 
-// Masker removes secrets from encoded JSON.
+// Masker removes secrets from encoded JSON; the result is valid JSON.
 type Masker interface{ MaskJSON([]byte) []byte }
 
-// Store is the sessions folder of one CODEX_HOME.
+// Store is the sessions folder of one CODEX_HOME. Its methods may be called
+// from any goroutine and any process.
 type Store struct {
 	Home string
 	Now  func() time.Time // nil: time.Now
 	Mask Masker           // nil: nothing is masked
+	// LockWait bounds the wait for a thread that another process is writing;
+	// 0: 2 s.
+	LockWait time.Duration
 }
 
 // Meta opens a thread.
 type Meta struct {
-	ID           string // UUIDv7; "" makes a new one
+	ID           string // UUID; "" makes a new one
 	Cwd          string
-	Originator   string // codex_exec
+	Originator   string // "" = codex_exec
 	Version      string
-	Source       string // exec
-	ThreadSource string // user
+	Source       string // "" = exec
+	ThreadSource string // "" = user
 	Provider     string
 	Model        string
 	Base         string // base instructions
 	Git          *event.GitState
-	ParentID     string // of a sub-agent's thread
+	ParentID     string // thread of the parent, for a sub-agent's thread
 }
 
 // Info is a thread on disk.
 type Info struct {
-	ID, Path, Cwd, Name, Model, Provider string
-	Created, Updated                     time.Time
+	ID, Path, Cwd, Name string
+	Provider, Version   string
+	Created, Updated    time.Time
+	// Child tells that the thread belongs to a sub-agent or a review.
+	Child bool
 }
 
 // History is what a thread holds.
 type History struct {
 	Info
-	Items   []model.Item
-	Usage   event.Usage // running total of the thread
-	Last    event.Usage // of the last response
-	Turns   int
-	Effort  string
-	Sandbox string
-	Notices []event.Notice
+	// Items are the history as it is sent to the model. Calls that were never
+	// answered have the output "aborted".
+	Items []model.Item
+	Usage event.Usage // running total of the thread
+	Last  event.Usage // of the last response
+	Turns int
+	// Base are base instructions that are kept beside the items. A thread of the
+	// reference has them here and not among Items, so whoever goes on with it
+	// must put base instructions of its own in front.
+	Base string
+	// Model, Effort and Sandbox are those of the last turn.
+	Model, Effort, Sandbox string
+	Notices                []event.Notice
+
+	next *int64 // ordinal of the next line, in the paginated layout
 }
 
 // TurnContext is written at the beginning of each turn.
@@ -64,74 +89,47 @@ type TurnContext struct {
 }
 
 // NotFoundError is a thread that does not exist.
-type NotFoundError struct{ Ref, Cwd string }
+type NotFoundError struct {
+	Ref string // id or name; "" when the newest one was asked for
+	Cwd string
+}
 
-// Error is the sentence for people.
-func (e *NotFoundError) Error() string { return "no thread " + e.Ref }
+// Error says what was looked for.
+func (e *NotFoundError) Error() string {
+	if e.Ref != "" {
+		return fmt.Sprintf("no thread has the id or name %q", e.Ref)
+	}
+	if e.Cwd != "" {
+		return "no thread was recorded in " + e.Cwd
+	}
+	return "no thread was recorded yet"
+}
 
-// Hint tells what to do.
-func (e *NotFoundError) Hint() string { return "" }
+// Hint tells how to find it.
+func (e *NotFoundError) Hint() string {
+	if e.Ref == "" && e.Cwd != "" {
+		return "a thread belongs to the folder it was started in; use --all for those of other folders"
+	}
+	return "threads are kept under CODEX_HOME/sessions, unless they were run with --ephemeral"
+}
 
 // BusyError is a thread that another process is writing.
-type BusyError struct{ ID, Path string }
+type BusyError struct{ ID string }
 
-// Error is the sentence for people.
+// Error names the thread.
 func (e *BusyError) Error() string { return "thread " + e.ID + " already has an active writer" }
 
-var errRough = errors.New("rollout: not finished")
-
-// Create opens a new thread for writing.
-func (s *Store) Create(m Meta) (*Writer, error) { return nil, errRough }
-
-// Find returns the thread with that id or name, or a *NotFoundError.
-func (s *Store) Find(ref string) (Info, error) { return Info{}, errRough }
-
-// Last returns the newest thread of cwd ("" = any), or a *NotFoundError.
-func (s *Store) Last(cwd string) (Info, error) { return Info{}, errRough }
-
-// List returns the newest threads first, at most limit (0: all).
-func (s *Store) List(limit int) ([]Info, error) { return nil, errRough }
-
-// Read loads a thread without locking it.
-func (s *Store) Read(i Info) (History, error) { return History{}, errRough }
-
-// Resume locks a thread, repairs its end and loads it. A thread that stays
-// locked until ctx ends or a bound passes is a *BusyError.
-func (s *Store) Resume(ctx context.Context, i Info) (*Writer, History, error) {
-	return nil, History{}, errRough
+// Hint tells what to do.
+func (e *BusyError) Hint() string {
+	return "wait until the other run has ended, or use fork to go on with a copy"
 }
 
-// Fork starts a new thread with the history of i.
-func (s *Store) Fork(ctx context.Context, i Info, m Meta) (*Writer, History, error) {
-	return nil, History{}, errRough
+// NewID returns a new thread id, a UUIDv7.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+func (s *Store) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
 }
-
-// Writer appends to one thread. A nil *Writer writes nothing (an ephemeral
-// thread). Its methods may be called from any goroutine; the first error is
-// kept and returned by each later call and by Close.
-type Writer struct{}
-
-// ID is the thread id; Path the file.
-func (w *Writer) ID() string   { return "" }
-func (w *Writer) Path() string { return "" }
-
-// Turn begins a turn.
-func (w *Writer) Turn(t TurnContext) error { return errRough }
-
-// Item appends one item of the history.
-func (w *Writer) Item(it model.Item) error { return errRough }
-
-// Usage appends the usage of one response and the totals.
-func (w *Writer) Usage(responseID string, response, turn, thread event.Usage) error { return errRough }
-
-// Compacted replaces the history before it.
-func (w *Writer) Compacted(message string, items []model.Item) error { return errRough }
-
-// Event appends an event_msg line: payload is an object with a "type".
-func (w *Writer) Event(payload json.RawMessage) error { return errRough }
-
-// EndTurn appends task_complete, or turn_aborted with a reason.
-func (w *Writer) EndTurn(turnID, lastMessage, abortReason string) error { return errRough }
-
-// Close flushes and unlocks.
-func (w *Writer) Close() error { return errRough }
