@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -10,12 +9,10 @@ import (
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
-	"github.com/nightshift-ci/nightshift/runner/hook"
 	"github.com/nightshift-ci/nightshift/runner/mcp"
 	"github.com/nightshift-ci/nightshift/runner/model"
 	"github.com/nightshift-ci/nightshift/runner/rollout"
 	"github.com/nightshift-ci/nightshift/runner/skill"
-	"github.com/nightshift-ci/nightshift/runner/tool"
 	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -335,31 +332,4 @@ func (r *run) warn() {
 	if m := r.Thread.Model; m != "" && m != r.cfg.Model {
 		r.log.Complete("", event.ErrorItem{Message: fmt.Sprintf("This thread was recorded with model %s and goes on with %s.", m, r.cfg.Model)})
 	}
-}
-
-// toolset is the tools of a run.
-type toolset struct {
-	list     []tool.Tool
-	specs    []json.RawMessage
-	builtin  *tool.Set
-	hooks    *hook.Runner
-	finished bool
-}
-
-func (t *toolset) find(namespace, name string) tool.Tool {
-	for _, one := range t.list {
-		ns := ""
-		if n, ok := one.(interface{ Namespace() string }); ok {
-			ns = n.Namespace()
-		}
-		if ns == namespace && one.Name() == name {
-			return one
-		}
-	}
-	return nil
-}
-
-func (t *toolset) parallel(c call) bool {
-	one := t.find(c.Namespace, c.Name)
-	return one == nil || one.Parallel()
 }

@@ -149,7 +149,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, UserHome: rt.userHome(),
 		Runtime: s.runtime, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
-		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Progress: s.sinks.progress,
+		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(),
 	}
 	return opts, nil
 }
@@ -243,6 +243,15 @@ func (s *session) loadPolicy() error {
 		fmt.Fprintf(s.rt.stderr, "%s\n", s.sinks.plain(noticeLine(n)))
 	}
 	return s.attachTelemetry()
+}
+
+// agents is the pool of sub-agents, nil where the configuration wants none.
+func (s *session) agents() *runner.AgentPool {
+	cfg := s.policy.Config()
+	if !cfg.Features["multi_agent"] && len(cfg.Agents.Roles) == 0 && cfg.Agents.MaxThreads == 0 {
+		return nil
+	}
+	return runner.NewAgentPool(cfg.Agents)
 }
 
 func noticeLine(n policy.Notice) string {
@@ -517,7 +526,6 @@ func (s *session) failed(err error) error {
 	}
 	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})
 	s.log.Emit(event.TurnFailed{Error: event.Failure{Message: o.Message, Class: o.Class, Retryable: o.Retryable, Hint: o.Hint}})
-	s.sinks.quiet()
 	printError(s.rt.stderr, err)
 	return s.finish(event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint, Retryable: o.Retryable})
 }

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/nightshift-ci/nightshift/report"
+	"github.com/nightshift-ci/nightshift/runner/event"
+)
+
+// heartbeat is how often a line says that a long step is still going on: some
+// CI services kill a job that prints nothing for ten minutes.
+const heartbeat = 30 * time.Second
+
+// sinkSet is where the log of a session goes.
+type sinkSet struct {
+	human  *report.Human
+	closes []func() error
+	trace  string
+	github bool
+	stderr io.Writer
+	fold   *report.Reporter
+}
+
+// openSinks turns flags into sinks: the only place that knows all formats. What
+// cannot be opened is found here, before anything runs.
+func (s *session) openSinks() (*sinkSet, error) {
+	rt, f := s.rt, s.flags
+	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub}
+	switch {
+	case s.silent:
+	case f.JSON:
+		s.log.Attach(report.NewWire(rt.stdout))
+	default:
+		s.log.Attach(report.NewFinal(rt.stdout))
+	}
+	if !s.silent {
+		set.human = report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(f.Color), Progress: isTerminal(rt.stderr) && !f.JSON,
+			Heartbeat: heartbeat, Brief: f.JSON})
+		s.log.Attach(set.human)
+	}
+	if f.Events != "" {
+		file, err := os.OpenFile(rt.abs(f.Events), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, usageError("--events: %v", err)
+		}
+		set.onFinish(file.Close)
+		s.log.Attach(report.NewJSONL(file))
+	}
+	if f.LastMessage != "" {
+		path := rt.abs(f.LastMessage)
+		if err := writableFile(path); err != nil {
+			return nil, usageError("failed to open last message file %q: %v", f.LastMessage, err)
+		}
+		s.log.Attach(report.NewLastMessage(path, createFile, func(line string) { fmt.Fprintln(rt.stderr, line) }))
+	}
+	return set, s.openReports(set)
+}
+
+// openReports makes the reporter of --report, --report-dir and the CI service.
+func (s *session) openReports(set *sinkSet) error {
+	rt, f := s.rt, s.flags
+	o := report.Options{Create: createFile, Append: appendFile}
+	for _, arg := range f.Report {
+		out, err := report.ParseOutput(arg)
+		if err != nil {
+			return usageError("%w", err)
+		}
+		out.Path = rt.abs(out.Path)
+		if err := writableFile(out.Path); err != nil {
+			return usageError("--report %s: %v", arg, err)
+		}
+		o.Outputs = append(o.Outputs, out)
+	}
+	if f.ReportDir != "" {
+		dir := rt.abs(f.ReportDir)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return usageError("--report-dir: %v", err)
+		}
+		if err := writableFile(filepath.Join(dir, "report.json")); err != nil {
+			return usageError("--report-dir %s: %v", f.ReportDir, err)
+		}
+		for _, out := range report.DirOutputs() {
+			out.Path = filepath.Join(dir, out.Path)
+			o.Outputs = append(o.Outputs, out)
+		}
+		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
+		s.log.Attach(report.NewJSONLFile(filepath.Join(dir, "events.jsonl"), createFile))
+	}
+	if f.SignKey != "" {
+		signer, err := readSigner(rt.abs(f.SignKey))
+		if err != nil {
+			return usageError("--sign-key %s: %v", f.SignKey, err)
+		}
+		o.Sign = signer
+	}
+	if set.github && !s.silent {
+		for format, name := range map[string]string{"github-summary": "GITHUB_STEP_SUMMARY", "github-output": "GITHUB_OUTPUT"} {
+			if path := rt.getenv(name); path != "" {
+				o.Outputs = append(o.Outputs, report.Output{Format: format, Path: path})
+			}
+		}
+		if fi, err := os.Stat(rt.getenv("GITHUB_STEP_SUMMARY")); err == nil {
+			o.SummaryBytes = max(1, report.StepSummaryLimit-int(fi.Size()))
+		}
+	}
+	if len(o.Outputs) == 0 && !set.github {
+		return nil
+	}
+	r, err := report.NewReporter(o)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	set.fold = r
+	s.log.Attach(r)
+	return nil
+}
+
+// onFinish registers something to close after the log.
+func (set *sinkSet) onFinish(f func() error) { set.closes = append(set.closes, f) }
+
+// close ends what the log does not close itself, and shows the annotations of
+// the CI service.
+func (set *sinkSet) close() error {
+	var errs []error
+	for _, f := range set.closes {
+		errs = append(errs, f())
+	}
+	if set.github && set.fold != nil {
+		errs = append(errs, report.Annotate(set.stderr, set.fold.Summary()))
+	}
+	return errors.Join(errs...)
+}
+
+// plain makes text inert for a terminal or a CI log.
+func (set *sinkSet) plain(text string) string { return report.Plain(text) }
+
+// color decides about colours.
+func (rt *runtime) color(when string) bool {
+	switch when {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	if rt.getenv("NO_COLOR") != "" || rt.getenv("TERM") == "dumb" {
+		return false
+	}
+	return isTerminal(rt.stderr) || rt.getenv("FORCE_COLOR") == "1"
+}
+
+// createFile opens a report: it replaces path in one step when it is closed. A
+// target that is no regular file (a pipe, /dev/stdout) is written directly.
+func createFile(path string) (io.WriteCloser, error) {
+	real, fi, err := target(path)
+	if err != nil {
+		return nil, err
+	}
+	if fi != nil && !fi.Mode().IsRegular() {
+		return os.OpenFile(real, os.O_WRONLY, 0)
+	}
+	mode := fs.FileMode(0o644)
+	if fi != nil {
+		mode = fi.Mode().Perm()
+	}
+	p, err := renameio.NewPendingFile(real, renameio.WithPermissions(mode), renameio.WithTempDir(filepath.Dir(real)))
+	if err != nil {
+		return nil, err
+	}
+	return pending{p}, nil
+}
+
+// pending is a file that appears when it is closed.
+type pending struct{ *renameio.PendingFile }
+
+// Close replaces the old file.
+func (p pending) Close() error { return p.CloseAtomicallyReplace() }
+
+// Abort leaves the old file as it was.
+func (p pending) Abort() error { return p.Cleanup() }
+
+// target follows links, so that a report behind a link replaces the file and
+// not the link. A missing file is no error.
+func target(path string) (string, os.FileInfo, error) {
+	real, err := filepath.EvalSymlinks(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil, nil
+	case err != nil:
+		return "", nil, err
+	}
+	fi, err := os.Stat(real)
+	if err != nil {
+		return "", nil, err
+	}
+	if fi.IsDir() {
+		return "", nil, fmt.Errorf("%s is a folder", path)
+	}
+	return real, fi, nil
+}
+
+// appendFile opens a file of the CI service.
+func appendFile(path string) (io.WriteCloser, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+}
+
+// writableFile finds out before the run whether a report can be written after
+// it, and changes nothing.
+func writableFile(path string) error {
+	real, fi, err := target(path)
+	if err != nil {
+		return err
+	}
+	if fi != nil && !fi.Mode().IsRegular() {
+		return nil
+	}
+	probe, err := os.CreateTemp(filepath.Dir(real), ".nightshift-probe-")
+	if err != nil {
+		return errText(err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// readSigner reads an unencrypted PEM private key.
+func readSigner(path string) (*report.Signer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, errText(err)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, errors.New("not a PEM file")
+	}
+	var key any
+	switch block.Type {
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	default:
+		return nil, fmt.Errorf("%q is not a private key that is supported; use PKCS#8 with ed25519 or ECDSA", strings.ToLower(block.Type))
+	}
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T cannot sign", key)
+	}
+	return &report.Signer{Key: signer}, nil
+}
+
+// traceParent is the trace context that requests and commands carry.
+func (set *sinkSet) traceParent() string { return set.trace }
+
+func removeAll(dir string) {
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "notice: %s could not be removed: %v\n", dir, err)
+	}
+}
+
+var _ event.Sink = (*report.Reporter)(nil)
