@@ -50,6 +50,7 @@ func (r *run) end(err error) Result {
 	if r.tools != nil && r.tools.builtin != nil {
 		r.tools.builtin.CloseAll(ctx)
 	}
+	r.totals.Denials += int(r.denied.Load())
 	outcome := r.closeTurn(err)
 	r.endThread(outcome)
 	for i := len(r.closers) - 1; i >= 0; i-- {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -122,6 +123,8 @@ type run struct {
 	request int
 	turnID  string
 	closers []func(context.Context)
+	// denied counts refused connections; the proxy's goroutines add to it.
+	denied atomic.Int64
 	// interrupted is set when a signal ends the run.
 	interrupted bool
 }

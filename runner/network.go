@@ -1,0 +1,59 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/sandbox"
+	"github.com/nightshift-ci/nightshift/sandbox/egress"
+)
+
+// startEgress serves the connections that commands make to the proxy inside
+// their network namespace. Each decision is an event.
+func (r *run) startEgress(conf *Confinement) {
+	if conf.Spec.Net.Mode != sandbox.NetProxy {
+		return
+	}
+	net := r.cfg.Sandbox.Network
+	proxy := egress.New(egress.Options{Decide: r.decideHost, Log: r.egressDecided, Limited: net.Mode == "limited", AllowLocal: net.AllowLocal})
+	served := make(chan error, 1)
+	listener := r.box.ProxyListener()
+	go func() { served <- proxy.Serve(listener) }()
+	r.onEnd(func(ctx context.Context) {
+		r.logError("the egress proxy", errors.Join(listenerClosed(listener.Close()), proxy.Close(ctx), listenerClosed(<-served)))
+	})
+}
+
+// listenerClosed drops the error that closing a listener causes by itself.
+func listenerClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (r *run) decideHost(host string, port int, method string) egress.Decision {
+	d := r.Policy.Host(host, port, method)
+	return egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
+}
+
+// egressDecided records what became of one connection. Repeats of a refusal are
+// counted by the proxy and told once.
+func (r *run) egressDecided(o egress.Outcome) {
+	if o.Count > 1 {
+		return
+	}
+	e := event.PolicyDecision{Action: "network", Subject: fmt.Sprintf("%s:%d", o.Host, o.Port), Decision: "allow", Outcome: "allowed",
+		Reason: o.Reason, Source: "network", Rule: o.Rule, Origin: o.Origin}
+	if !o.Allowed {
+		e.Decision, e.Outcome = "forbidden", policy.Denied
+		r.denied.Add(1)
+	} else if o.Error != "" {
+		e.Reason = o.Error
+	}
+	r.log.Emit(e)
+}
