@@ -1,0 +1,299 @@
+package rules
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// walk finds every command of a file, wherever it would run.
+func (s *script) walk(file *syntax.File) {
+	s.declare(file)
+	inputs := map[*syntax.Stmt]stdin{}
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch x := n.(type) {
+		case *syntax.File, *syntax.Word, *syntax.Lit, nil:
+		case *syntax.SglQuoted, *syntax.DblQuoted:
+		case *syntax.Stmt:
+			s.statement(x, inputs)
+		case *syntax.BinaryCmd:
+			s.pipe(x, inputs)
+		case *syntax.CallExpr:
+			// Reached through its statement, which knows its input.
+		default:
+			s.u.r.plain = false
+		}
+		return true
+	})
+}
+
+// declare notes functions and aliases, which may be defined after their use in
+// the text.
+func (s *script) declare(file *syntax.File) {
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch x := n.(type) {
+		case *syntax.FuncDecl:
+			if x.Name != nil {
+				s.funcs[x.Name.Value] = true
+			}
+		case *syntax.CallExpr:
+			if len(x.Args) > 1 && x.Args[0].Lit() == "alias" {
+				s.aliases(x.Args[1:])
+			}
+		}
+		return true
+	})
+}
+
+func (s *script) aliases(args []*syntax.Word) {
+	for _, a := range args {
+		for _, w := range s.words(a) {
+			name, value, defines := strings.Cut(w.text, "=")
+			if !defines {
+				continue
+			}
+			if !w.known {
+				s.u.r.lose("alias whose text is not fixed: " + shorten(w.text, 60))
+				continue
+			}
+			s.alias[name] = append(s.alias[name], value)
+			// What it would run counts wherever it is used.
+			s.u.script(value, s.dialect(), nil, max(s.kind, possible))
+		}
+	}
+}
+
+func (s *script) dialect() dialect {
+	switch s.lang {
+	case syntax.LangPOSIX:
+		return posix
+	case syntax.LangMirBSDKorn:
+		return korn
+	case syntax.LangZsh:
+		return zsh
+	}
+	return bash
+}
+
+// pipe gives the output of the left side to the right one, when it is fixed.
+func (s *script) pipe(x *syntax.BinaryCmd, inputs map[*syntax.Stmt]stdin) {
+	switch x.Op {
+	case syntax.Pipe, syntax.PipeAll:
+	default:
+		return
+	}
+	if x.Op == syntax.PipeAll {
+		s.u.r.plain = false
+	}
+	in := stdin{piped: true}
+	in.text, in.known = s.stmtOutput(x.X)
+	inputs[x.Y] = in
+	// a | b && c: the parser nests by precedence, so Y is one statement; a group
+	// or a pipeline on the right reads the same input in its first command.
+	s.inherit(x.Y, in, inputs)
+}
+
+// inherit passes an input on to the commands inside a compound statement.
+func (s *script) inherit(stmt *syntax.Stmt, in stdin, inputs map[*syntax.Stmt]stdin) {
+	syntax.Walk(stmt, func(n syntax.Node) bool {
+		switch x := n.(type) {
+		case *syntax.Stmt:
+			if _, set := inputs[x]; !set {
+				inputs[x] = in
+			}
+		case *syntax.CmdSubst, *syntax.ProcSubst:
+			return false
+		}
+		return true
+	})
+}
+
+// statement handles one statement: its redirections, and its command if it is a
+// simple one.
+func (s *script) statement(stmt *syntax.Stmt, inputs map[*syntax.Stmt]stdin) {
+	if stmt.Background || stmt.Negated || stmt.Coprocess || stmt.Disown || len(stmt.Redirs) > 0 {
+		s.u.r.plain = false
+	}
+	in := inputs[stmt]
+	if redirected, ok := s.redirected(stmt); ok {
+		in = redirected
+		if _, simple := stmt.Cmd.(*syntax.CallExpr); !simple && stmt.Cmd != nil {
+			s.inherit(&syntax.Stmt{Cmd: stmt.Cmd}, in, inputs)
+		}
+	}
+	switch x := stmt.Cmd.(type) {
+	case *syntax.CallExpr:
+		s.call(x, in)
+	case *syntax.DeclClause:
+		s.assignments(x.Args, true)
+	}
+}
+
+// redirected is the standard input that redirections give.
+func (s *script) redirected(stmt *syntax.Stmt) (in stdin, ok bool) {
+	for _, r := range stmt.Redirs {
+		if r.N != nil && r.N.Value != "0" {
+			continue
+		}
+		switch r.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			in, ok = stdin{piped: true}, true
+			in.text, in.known = s.heredoc(r)
+		case syntax.WordHdoc:
+			in, ok = stdin{piped: true}, true
+			if words := s.splitQuoted(r.Word); words.known {
+				in.text, in.known = words.text+"\n", true
+			}
+		case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn:
+			in, ok = stdin{piped: true, file: true}, true
+			if len(r.Word.Parts) == 1 {
+				if p, isProc := r.Word.Parts[0].(*syntax.ProcSubst); isProc {
+					in = stdin{piped: true}
+					in.text, in.known = s.outputOf(p.Stmts)
+				}
+			}
+		}
+	}
+	return in, ok
+}
+
+// splitQuoted is the value of a word where no splitting happens.
+func (s *script) splitQuoted(w *syntax.Word) word {
+	var p piece
+	source := s.source(w)
+	for i, part := range w.Parts {
+		s.assigned(&p, part, source, i == 0)
+	}
+	p.quote = true
+	return p.finish(source)[0]
+}
+
+// heredoc is the text of a here-document.
+func (s *script) heredoc(r *syntax.Redirect) (string, bool) {
+	if r.Hdoc == nil {
+		return "", true
+	}
+	quoted := false
+	for _, part := range r.Word.Parts {
+		if lit, isLit := part.(*syntax.Lit); !isLit || strings.Contains(lit.Value, `\`) {
+			quoted = true
+		}
+	}
+	var b strings.Builder
+	known := true
+	for _, part := range r.Hdoc.Parts {
+		lit, isLit := part.(*syntax.Lit)
+		switch {
+		case isLit && quoted:
+			b.WriteString(lit.Value)
+		case isLit:
+			b.WriteString(unescapeQuoted(lit.Value))
+		default:
+			var p piece
+			s.quotedPart(&p, part)
+			b.WriteString(p.text.String())
+			known = known && !p.unknown
+		}
+	}
+	text := b.String()
+	if r.Op == syntax.DashHdoc {
+		lines := strings.Split(text, "\n")
+		for i, l := range lines {
+			lines[i] = strings.TrimLeft(l, "\t")
+		}
+		text = strings.Join(lines, "\n")
+	}
+	return text, known
+}
+
+// call handles a simple command.
+func (s *script) call(x *syntax.CallExpr, in stdin) {
+	if len(x.Assigns) > 0 {
+		s.u.r.plain = false
+		s.assignments(x.Assigns, len(x.Args) == 0)
+	}
+	var words []word
+	for _, a := range x.Args {
+		words = append(words, s.words(a)...)
+	}
+	if len(words) == 0 {
+		if len(x.Args) > 0 {
+			// Every word vanished, as `$EMPTY` does.
+			s.u.r.plain = false
+		}
+		return
+	}
+	s.u.user = s
+	s.u.command(words, s.kind, in)
+	s.guess(x, words, in)
+	s.aliased(words, in)
+}
+
+// guess looks at the commands that a first word may turn into.
+func (s *script) guess(x *syntax.CallExpr, words []word, in stdin) {
+	if words[0].known || len(x.Args[0].Parts) == 0 {
+		return
+	}
+	for _, part := range x.Args[0].Parts {
+		if q, ok := part.(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
+			part = q.Parts[0]
+		}
+		p, ok := part.(*syntax.ParamExp)
+		if !ok || len(x.Args[0].Parts) > 1 {
+			continue
+		}
+		for _, value := range s.guesses(p) {
+			var first []word
+			for _, f := range strings.Fields(value) {
+				first = append(first, fixedWord(f))
+			}
+			if len(first) > 0 {
+				s.u.command(append(first, words[1:]...), max(s.kind, possible), in)
+			}
+		}
+	}
+}
+
+// aliased looks at the commands that aliases of the script would make.
+func (s *script) aliased(words []word, in stdin) {
+	if !words[0].known {
+		return
+	}
+	for _, value := range s.alias[words[0].text] {
+		parts, err := splitWords(value)
+		if err != nil || len(parts) == 0 || parts[0] == words[0].text {
+			continue
+		}
+		s.u.command(append(fixedWords(parts), words[1:]...), max(s.kind, possible), in)
+	}
+}
+
+// assignments looks at variables whose value is a command or decides what a
+// command means.
+func (s *script) assignments(list []*syntax.Assign, lasting bool) {
+	s.u.r.plain = false
+	for _, a := range list {
+		if a.Name == nil || a.Naked {
+			continue
+		}
+		name := a.Name.Value
+		switch variableUse(name) {
+		case runsText:
+			if a.Value == nil {
+				continue
+			}
+			if w := s.splitQuoted(a.Value); w.known {
+				if strings.TrimSpace(w.text) != "" {
+					s.u.script(w.text, posix, nil, max(s.kind, possible))
+				}
+				continue
+			}
+			s.u.r.lose("`" + shorten(s.source(a), 60) + "`: programs run the value of " + name)
+		case changesMeaning:
+			if a.Value == nil || len(a.Value.Parts) == 0 {
+				continue
+			}
+			s.u.r.lose("`" + shorten(s.source(a), 60) + "` changes what commands mean")
+		}
+	}
+}
