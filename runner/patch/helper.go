@@ -16,6 +16,9 @@ const HelperName = "apply-patch"
 type Request struct {
 	Scope
 	Patch string `json:"patch"`
+	// Base is the folder that the summary's paths are relative to; "" is
+	// Workdir.
+	Base string `json:"base,omitempty"`
 	// Check verifies only.
 	Check bool `json:"check,omitempty"`
 }
@@ -97,13 +100,17 @@ func run(req Request, verified func(Response) error) []Response {
 	if err := verified(Response{Stage: Verified, Changes: changes}); err != nil {
 		return []Response{stopped(err, changes)}
 	}
+	base := req.Base
+	if base == "" {
+		base = plan.scope.workdir
+	}
 	done, err := plan.Apply()
 	if err != nil {
 		r := stopped(err, changes)
-		r.Summary = Summary(done, req.Workdir)
+		r.Summary = Summary(done, base)
 		return []Response{r}
 	}
-	return []Response{{Stage: Done, Changes: changes, Summary: Summary(done, req.Workdir)}}
+	return []Response{{Stage: Done, Changes: changes, Summary: Summary(done, base)}}
 }
 
 func stopped(err error, changes []PathChange) Response {

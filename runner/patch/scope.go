@@ -164,6 +164,20 @@ func below(path, dir string) (string, bool) {
 	return rel, ok
 }
 
+// Below tells whether path lies in one of dirs, after following links.
+func Below(path string, dirs []string) bool {
+	real, err := (&scope{}).follow(path, false)
+	if err != nil {
+		return false
+	}
+	for _, d := range dirs {
+		if _, in := below(real, realPath(d)); in {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *scope) guarded(target, root, rel string) bool {
 	parts := strings.Split(rel, "/")
 	for _, n := range s.names {

@@ -1,0 +1,344 @@
+package tool
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/policy/rules"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/patch"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+//go:embed exec_command.md
+var execDescription string
+
+const (
+	yieldDefault = 10_000 // milliseconds
+	yieldLeast   = 250
+	yieldMost    = 30_000
+)
+
+// terminal is the size of the terminal a tty command sees.
+var terminal = sandbox.Winsize{Rows: 24, Cols: 80}
+
+const escalate = "require_escalated"
+
+// execArgs are the arguments of exec_command.
+type execArgs struct {
+	Cmd         string   `json:"cmd"`
+	Workdir     string   `json:"workdir"`
+	Shell       string   `json:"shell"`
+	Login       *bool    `json:"login"`
+	TTY         bool     `json:"tty"`
+	Yield       *float64 `json:"yield_time_ms"`
+	MaxTokens   *float64 `json:"max_output_tokens"`
+	Permissions string   `json:"sandbox_permissions"`
+	Reason      string   `json:"justification"`
+	PrefixRule  []string `json:"prefix_rule"`
+}
+
+func execShape() shape {
+	return shape{kind: object, fields: []field{
+		{"cmd", shape{kind: text}, true}, {"workdir", shape{kind: text}, false}, {"shell", shape{kind: text}, false},
+		{"login", shape{kind: boolean}, false}, {"tty", shape{kind: boolean}, false}, {"yield_time_ms", shape{kind: number}, false},
+		{"max_output_tokens", shape{kind: number}, false},
+		{"sandbox_permissions", shape{kind: text, words: []string{"use_default", escalate}}, false},
+		{"justification", shape{kind: text}, false},
+		{"prefix_rule", shape{kind: list, elem: &shape{kind: text}}, false},
+	}}
+}
+
+// execTool is exec_command.
+type execTool struct{ set *Set }
+
+func (t *execTool) Name() string   { return "exec_command" }
+func (t *execTool) Parallel() bool { return true }
+
+func (t *execTool) Spec() json.RawMessage {
+	return functionSpec(t.Name(), execDescription, execShape())
+}
+
+// command is a call made definite.
+type command struct {
+	execArgs
+	argv    []string
+	dir     string
+	display string
+}
+
+func (t *execTool) command(a execArgs) command {
+	c := command{execArgs: a, dir: t.set.absolute(a.Workdir)}
+	if c.Shell == "" {
+		c.Shell = t.set.deps.Shell
+	}
+	c.argv = []string{c.Shell, "-lc", c.Cmd}
+	if !c.login() {
+		c.argv[1] = "-c"
+	}
+	c.display = displayCommand(c.argv)
+	return c
+}
+
+func (c command) login() bool { return c.Login == nil || *c.Login }
+
+func (s *Set) absolute(dir string) string {
+	if dir == "" {
+		return s.deps.Workdir
+	}
+	if filepath.IsAbs(dir) {
+		return filepath.Clean(dir)
+	}
+	return filepath.Join(s.deps.Workdir, dir)
+}
+
+// Call runs a command, or applies the patch that the command consists of.
+func (t *execTool) Call(ctx context.Context, c Call) (Result, error) {
+	s, began := t.set, t.set.deps.Now()
+	var a execArgs
+	if err := decodeArgs(c.Arguments, execShape(), &a); err != nil {
+		return s.failed(c, began, err.Error()), nil
+	}
+	cmd := t.command(a)
+	if dir, text, ok := patch.FromShell(cmd.Cmd); ok {
+		if dir != "" && !filepath.IsAbs(dir) {
+			dir = filepath.Join(cmd.dir, dir)
+		} else if dir == "" {
+			dir = cmd.dir
+		}
+		return s.applyPatch(ctx, c, began, patchInput{text: text, dir: dir, shell: true})
+	}
+	if strings.HasPrefix(strings.TrimSpace(cmd.Cmd), "*** Begin Patch") {
+		d := event.Denial{Source: "danger", Reason: "a patch is not a shell script: its first line would run a file of the workspace"}
+		return t.decline(c, began, cmd, d, "this is a patch, not a shell script; send it with the apply_patch tool"), nil
+	}
+	v := t.verdict(cmd)
+	if v.Outcome != policy.Sandboxed && v.Outcome != policy.Unsandboxed {
+		return t.decline(c, began, cmd, denialOf(v), refusalText(cmd, v)), nil
+	}
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	return t.run(ctx, c, began, cmd, v)
+}
+
+func (t *execTool) verdict(cmd command) policy.Verdict {
+	if cmd.Permissions == escalate {
+		return t.set.deps.Policy.Escalation(cmd.Cmd, cmd.Shell, cmd.login())
+	}
+	return t.set.deps.Policy.Shell(cmd.Cmd, cmd.Shell, cmd.login())
+}
+
+// run starts an allowed command and waits for its first answer.
+func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command, v policy.Verdict) (Result, error) {
+	s := t.set
+	if s.sessions.full() {
+		d := event.Denial{Source: "limit", Rule: "sessions", Reason: fmt.Sprintf("%d commands are running already", maxSessions)}
+		return t.decline(c, began, cmd, d, "exec_command failed: "+d.Reason+"; wait for one with write_stdin, or end one with \"\\u0003\""), nil
+	}
+	box, err := s.deps.Box(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	id := s.deps.Log.Start(event.CommandExecution{Command: cmd.display, Status: event.InProgress})
+	s.deps.Log.Emit(decisionOn(cmd, v, id, c.ID))
+	run := sandbox.Command{Argv: cmd.argv, Dir: cmd.dir, Env: s.deps.Env(c.ID), Unsandboxed: v.Outcome == policy.Unsandboxed, Limits: s.deps.Limits}
+	if cmd.TTY {
+		run.TTY = &terminal
+	}
+	started := time.Now()
+	p, err := s.sessions.start(ctx, id, cmd.display, box, run)
+	if err != nil {
+		return t.notStarted(c, began, id, cmd, err)
+	}
+	p.wait(ctx, between(cmd.Yield, yieldDefault, yieldLeast, yieldMost))
+	r := s.answer(p, time.Since(started), cmd.MaxTokens)
+	if v.Outcome == policy.Sandboxed {
+		s.noteDenial(c, p, cmd, &r)
+	}
+	return s.finish(c, began, r), nil
+}
+
+// notStarted closes the item of a command that could not begin. Only what is
+// the command's own fault is an answer; a sandbox that fails ends the turn.
+func (t *execTool) notStarted(c Call, began time.Time, id string, cmd command, err error) (Result, error) {
+	s, code := t.set, -1
+	var start *sandbox.StartError
+	why := err.Error()
+	if errors.As(err, &start) {
+		why = systemReason(start)
+	}
+	s.deps.Log.Complete(id, event.CommandExecution{Command: cmd.display, AggregatedOutput: why, ExitCode: &code, Status: event.Failed})
+	r := s.finish(c, began, Result{Output: quoted(startFailure("Failed to create unified exec process: " + why)),
+		Status: event.Failed, ItemID: id, ExitCode: &code, Message: why})
+	if start == nil {
+		return r, fmt.Errorf("starting %s: %w", cmd.display, err)
+	}
+	return r, nil
+}
+
+// systemReason is the system's own text where there is one.
+func systemReason(e *sandbox.StartError) string {
+	var no syscall.Errno
+	if errors.As(e.Err, &no) {
+		text := no.Error()
+		return fmt.Sprintf("%s%s (os error %d)", strings.ToUpper(text[:1]), text[1:], int(no))
+	}
+	return e.Reason
+}
+
+// between is the wait that the model asked for, within its bounds.
+func between(asked *float64, normal, least, most float64) time.Duration {
+	ms := normal
+	if asked != nil {
+		ms = *asked
+	}
+	return time.Duration(math.Min(math.Max(ms, least), most)) * time.Millisecond
+}
+
+// answer tells the model what a session wrote since the last answer.
+func (s *Set) answer(p *session, took time.Duration, max *float64) Result {
+	over, exit, status := p.result()
+	out := p.drain()
+	clean := func(s string) string { return s }
+	if p.tty {
+		clean = func(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
+	}
+	limit := maxTokens
+	if max != nil {
+		limit = int(math.Min(*max, maxTokens))
+	}
+	r := Result{Status: status, ItemID: p.itemID, OutBytes: out.total}
+	state := ""
+	if over {
+		code := exit.Code
+		r.ExitCode, r.Resources = &code, resourcesOf(exit)
+		state = fmt.Sprintf("Process exited with code %d", code)
+		s.sessions.drop(p)
+		if exit.Killed != "" {
+			r.Message = "ended by the limit on " + exit.Killed
+		}
+	} else {
+		r.Running = true
+		state = fmt.Sprintf("Process running with session ID %d", s.sessions.keep(p))
+		r.Message = "still running"
+	}
+	r.Output = quoted(fmt.Sprintf("Chunk ID: %06x\nWall time: %.4f seconds\n%s\nOriginal token count: %d\nOutput:\n%s",
+		rand.IntN(1<<24), took.Seconds(), state, tokens(out.total), out.shorten(limit, clean)))
+	return r
+}
+
+func resourcesOf(x sandbox.Exit) *event.Resources {
+	return &event.Resources{CPUMS: x.CPU.Milliseconds(), PeakBytes: x.PeakBytes, OOMKills: x.OOMKills, Source: x.Measured, Killed: x.Killed}
+}
+
+// deniedTexts are what programs print when the sandbox stopped them.
+var deniedTexts = []string{"Read-only file system", "Operation not permitted"}
+
+// noteDenial marks a failed command whose output looks as if the sandbox had
+// refused something. It is a guess from text, and said to be one.
+func (s *Set) noteDenial(c Call, p *session, cmd command, r *Result) {
+	if r.Status != event.Failed {
+		return
+	}
+	p.mu.Lock()
+	seen := p.whole.text()
+	p.mu.Unlock()
+	for _, text := range deniedTexts {
+		if !strings.Contains(seen, text) {
+			continue
+		}
+		d := event.Denial{Source: "sandbox", Reason: fmt.Sprintf("the command failed and its output says %q: it seems to have tried what the sandbox does not allow", text)}
+		r.Denied = &d
+		s.deps.Log.Emit(event.PolicyDecision{Action: "command", Subject: cmd.display, Decision: "none", Outcome: policy.Denied,
+			Reason: d.Reason, Source: d.Source, ItemID: r.ItemID, CallID: c.ID})
+		return
+	}
+}
+
+// decisionOn tells what policy said of a command.
+func decisionOn(cmd command, v policy.Verdict, itemID, callID string) event.PolicyDecision {
+	rule, origin := strictest(v.Decision)
+	action := "command"
+	if cmd.Permissions == escalate {
+		action = "escalation"
+	}
+	return event.PolicyDecision{Action: action, Subject: cmd.display, Decision: v.Level.String(), Outcome: v.Outcome, Reason: v.Reason,
+		Source: v.Source, Rule: rule, Origin: origin, ItemID: itemID, CallID: callID, Argv: cmd.argv, Shell: cmd.Cmd}
+}
+
+// strictest is the rule that decided.
+func strictest(d rules.Decision) (rule, origin string) {
+	for _, m := range d.Matches {
+		if m.Level == d.Level {
+			return strings.Join(m.Prefix, " "), m.Origin
+		}
+	}
+	return "", ""
+}
+
+func denialOf(v policy.Verdict) event.Denial {
+	rule, origin := strictest(v.Decision)
+	d := event.Denial{Reason: v.Reason, Source: v.Source, Rule: rule, Origin: origin}
+	if d.Reason == "" {
+		d.Reason = "the policy does not allow it"
+	}
+	if d.Source == "" {
+		d.Source = "requirement"
+	}
+	return d
+}
+
+// refusalText is what the model is told of a refused command; callers of the
+// reference look for these words.
+func refusalText(cmd command, v policy.Verdict) string {
+	if cmd.Permissions == escalate && v.Source == "approval" {
+		return "approval policy is Never; reject command — you cannot ask for escalated permissions if the approval policy is Never"
+	}
+	shown := "`" + cmd.display + "` rejected: "
+	switch {
+	case v.Source == "danger":
+		return startFailure(shown + "rm -f style commands are not permitted. Remove what you name without -f, or delete files with apply_patch.")
+	case v.Level == rules.Prompt:
+		return startFailure(shown + "approval required by policy, but AskForApproval is set to Never")
+	case v.Level == rules.Forbidden:
+		for _, m := range v.Matches {
+			if m.Level == rules.Forbidden && m.Justification == "" {
+				return startFailure(shown + "policy forbids commands starting with `" + strings.Join(m.Prefix, " ") + "`")
+			}
+			if m.Level == rules.Forbidden {
+				return startFailure(shown + m.Justification)
+			}
+		}
+	}
+	return startFailure(shown + denialOf(v).Reason)
+}
+
+// Decline answers a call that was refused before policy was asked.
+func (t *execTool) Decline(_ context.Context, c Call, d event.Denial, text string) Result {
+	began := t.set.deps.Now()
+	var a execArgs
+	if err := decodeArgs(c.Arguments, execShape(), &a); err != nil {
+		return t.set.refused(c, began, d, text)
+	}
+	return t.decline(c, began, t.command(a), d, text)
+}
+
+// decline closes the item of a command that never ran.
+func (t *execTool) decline(c Call, began time.Time, cmd command, d event.Denial, text string) Result {
+	s := t.set
+	id := s.deps.Log.Complete("", event.CommandExecution{Command: cmd.display, Status: event.Declined, Denial: &d})
+	ev := decisionOn(cmd, policy.Verdict{Outcome: policy.Denied, Reason: d.Reason, Source: d.Source}, id, c.ID)
+	ev.Decision, ev.Rule, ev.Origin = "forbidden", d.Rule, d.Origin
+	s.deps.Log.Emit(ev)
+	return s.finish(c, began, Result{Output: quoted(text), Status: event.Declined, ItemID: id, Denied: &d, Message: d.Reason})
+}

@@ -1,0 +1,194 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif"  // formats that DecodeConfig knows
+	_ "image/jpeg" //
+	_ "image/png"  //
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+//go:embed view_image.md
+var imageDescription string
+
+const (
+	imageHelper = "view-image"
+	// maxImage bounds an image file, in bytes. The service refuses larger ones.
+	maxImage = 20 << 20
+	// imageBound is how long reading an image may take: the file may lie on a
+	// file system that hangs.
+	imageBound = 30 * time.Second
+)
+
+// imageTool is view_image.
+type imageTool struct {
+	set     *Set
+	offered bool
+}
+
+func imageShape() shape {
+	return shape{kind: object, fields: []field{{"path", shape{kind: text}, true}}}
+}
+
+func (t *imageTool) Name() string   { return "view_image" }
+func (t *imageTool) Parallel() bool { return true }
+
+func (t *imageTool) Spec() json.RawMessage {
+	if !t.offered {
+		return nil
+	}
+	return functionSpec(t.Name(), imageDescription, imageShape())
+}
+
+// imagePart is an image as the model gets it.
+type imagePart struct {
+	Type string `json:"type"`
+	URL  string `json:"image_url"`
+}
+
+// Call reads an image inside the sandbox, so that the policy on reading holds.
+func (t *imageTool) Call(ctx context.Context, c Call) (Result, error) {
+	s, began := t.set, t.set.deps.Now()
+	if !t.offered {
+		return s.failed(c, began, "unsupported call: "+t.Name()), nil
+	}
+	var a struct{ Path string }
+	if err := decodeArgs(c.Arguments, imageShape(), &a); err != nil {
+		return s.failed(c, began, err.Error()), nil
+	}
+	path := s.absolute(a.Path)
+	box, err := s.deps.Box(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	got, err := t.read(ctx, box, path, s.deps.Env(c.ID))
+	if err != nil {
+		return s.failed(c, began, fmt.Sprintf("unable to process image: `%s`: %s", path, err)), nil
+	}
+	if got.Missing != "" {
+		return s.failed(c, began, fmt.Sprintf("unable to locate image at `%s`: %s", path, got.Missing)), nil
+	}
+	if got.Bad != "" {
+		return s.failed(c, began, fmt.Sprintf("unable to process image: `%s` %s", path, got.Bad)), nil
+	}
+	url := "data:" + got.Type + ";base64," + base64.StdEncoding.EncodeToString(got.Data)
+	return s.finish(c, began, Result{Output: encode([]imagePart{{"input_image", url}}), Status: event.Completed, OutBytes: int64(len(got.Data))}), nil
+}
+
+// imageAnswer is what the helper found. Missing and Bad say why there is no
+// image.
+type imageAnswer struct {
+	Missing, Bad string
+	Type         string
+	Data         []byte
+}
+
+func (t *imageTool) read(ctx context.Context, box *sandbox.Sandbox, path string, env []string) (imageAnswer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, imageBound, fmt.Errorf("reading it took longer than %s", imageBound))
+	defer cancel()
+	var got imageAnswer
+	p, err := box.Start(ctx, sandbox.Command{Helper: imageHelper, Dir: t.set.deps.Workdir, Env: env, Stdin: strings.NewReader(path)})
+	if err != nil {
+		return got, err
+	}
+	const most = maxImage*4/3 + 4096 // base64 and the rest of the answer
+	decoded := json.NewDecoder(io.LimitReader(p.Output(), most)).Decode(&got)
+	if decoded != nil {
+		p.Kill()
+	}
+	_, waited := p.Wait()
+	switch cause := context.Cause(ctx); {
+	case decoded == nil:
+		return got, nil
+	case cause != nil:
+		return got, cause
+	case waited != nil:
+		return got, waited
+	}
+	return got, fmt.Errorf("the answer of its reader cannot be read: %w", decoded)
+}
+
+// readImage is the helper: the path on stdin, an imageAnswer on stdout.
+func readImage(_ []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	path, err := io.ReadAll(io.LimitReader(stdin, 64<<10))
+	if err == nil {
+		err = json.NewEncoder(stdout).Encode(loadImage(string(path)))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "view-image: %s\n", err)
+		return 1
+	}
+	return 0
+}
+
+func loadImage(path string) imageAnswer {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return imageAnswer{Missing: causeOf(err)}
+	}
+	defer f.Close() // read only
+	fi, err := f.Stat()
+	if err != nil {
+		return imageAnswer{Missing: causeOf(err)}
+	}
+	if !fi.Mode().IsRegular() {
+		return imageAnswer{Bad: "is not a file"}
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxImage+1))
+	if err != nil {
+		return imageAnswer{Bad: "cannot be read: " + causeOf(err)}
+	}
+	if len(data) > maxImage {
+		return imageAnswer{Bad: fmt.Sprintf("is larger than %d MiB", maxImage>>20)}
+	}
+	kind, err := imageType(data)
+	if err != nil {
+		return imageAnswer{Bad: err.Error()}
+	}
+	return imageAnswer{Type: kind, Data: data}
+}
+
+func causeOf(err error) string {
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		text := no.Error()
+		return fmt.Sprintf("%s%s (os error %d)", strings.ToUpper(text[:1]), text[1:], int(no))
+	}
+	return err.Error()
+}
+
+// imageType tells an image by its content; the name does not matter.
+func imageType(data []byte) (string, error) {
+	if len(data) >= 30 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP" {
+		size := int64(binary.LittleEndian.Uint32(data[4:])) + 8
+		if chunk := string(data[12:15]); chunk == "VP8" && size <= int64(len(data)) {
+			return "image/webp", nil
+		}
+		return "", errors.New("is a WebP file that is cut short or damaged")
+	}
+	conf, format, err := image.DecodeConfig(bytes.NewReader(data))
+	switch {
+	case errors.Is(err, image.ErrFormat):
+		return "", errors.New("is not a PNG, JPEG, GIF or WebP image")
+	case err != nil:
+		return "", fmt.Errorf("is damaged: %w", err)
+	case conf.Width <= 0 || conf.Height <= 0:
+		return "", errors.New("is damaged: it has no size")
+	}
+	return "image/" + format, nil
+}
