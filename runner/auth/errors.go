@@ -1,5 +1,7 @@
 package auth
 
+import "time"
+
 // Classes of [Error]. They are stable words of the events and the report; each
 // one ends a run with exit code 5.
 const (
@@ -66,6 +68,7 @@ type Error struct {
 
 	hint  string
 	cause error
+	after time.Duration // the other side asked to wait so long
 }
 
 // Error is the message.
