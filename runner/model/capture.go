@@ -40,13 +40,9 @@ func stringPlaceholders(s string) ([]placeholder, error) {
 		}
 		start := at + i
 		rest := s[start+len(captureOpen):]
-		end := strings.Index(rest, captureClose)
+		end := closing(rest)
 		if end < 0 {
 			return nil, fmt.Errorf("placeholder %q has no end", excerpt(s[start:], 60))
-		}
-		// An expression may itself end in braces: \d{2}}} closes at the last two.
-		for end+2 < len(rest) && rest[end+2] == '}' {
-			end++
 		}
 		p := placeholder{start: start, end: start + len(captureOpen) + end + len(captureClose)}
 		selector, expr, ok := strings.Cut(rest[:end], ":")
@@ -64,6 +60,21 @@ func stringPlaceholders(s string) ([]placeholder, error) {
 		p.re = re
 		out = append(out, p)
 		at = p.end
+	}
+}
+
+// closing finds the end of a placeholder: the first }} that leaves no brace of
+// the expression open, so that (\d{2})}} and (\d{2}}}) both end where they seem to.
+func closing(s string) int {
+	for at := 0; ; at++ {
+		i := strings.Index(s[at:], captureClose)
+		if i < 0 {
+			return -1
+		}
+		at += i
+		if strings.Count(s[:at], "{") == strings.Count(s[:at], "}") {
+			return at
+		}
 	}
 }
 

@@ -60,6 +60,10 @@ func (r *reply) plan(n int, outputs []toolOutput) (Plan, error) {
 			return p, err
 		}
 		p.Status, p.Header, p.Steps = r.Status, r.header(contentType), []Step{{Data: data}}
+	case r.Compact:
+		if err := r.compaction(&p, n); err != nil {
+			return p, err
+		}
 	case r.SSE != nil:
 		p.Header, p.Steps = r.header("text/event-stream"), []Step{{Data: []byte(*r.SSE)}}
 		if r.End == "none" {
@@ -129,6 +133,20 @@ func (r *reply) stream(p *Plan, n int, outputs []toolOutput) error {
 	return nil
 }
 
+// compaction is the answer to a compaction request: one object.
+func (r *reply) compaction(p *Plan, n int) error {
+	e := envelope{ID: r.ID, Object: "response.compaction", Usage: r.wireUsage(), Output: []json.RawMessage{}}
+	for i, it := range r.Items {
+		raw, err := it.build(n, i)
+		if err != nil {
+			return err
+		}
+		e.Output = append(e.Output, raw)
+	}
+	p.Header, p.Steps = r.header("application/json"), []Step{{Data: plainJSON(e)}}
+	return nil
+}
+
 // endsAfterHang tells whether a terminal event follows the silence: only when
 // the reply says which.
 func (r *reply) endsAfterHang() bool { return r.End != "" && r.End != "none" }
@@ -149,19 +167,23 @@ func (r *reply) terminal(s *streamPlan, e envelope, built []json.RawMessage) {
 	default:
 		e.Status = "completed"
 	}
-	u := defaultUsage
-	if r.Usage != nil {
-		u = *r.Usage
-	}
-	e.Usage = &wireUsage{
-		Input: u.Input, InputDetails: inputDetails{u.Cached, u.CacheWrite},
-		Output: u.Output, OutputDetails: outputDetails{u.Reasoning}, Total: u.Input + u.Output,
-	}
+	e.Usage = r.wireUsage()
 	if built != nil {
 		e.Output = built
 	}
 	e.EndTurn = r.EndTurn
 	s.send("response."+e.Status, "response", e)
+}
+
+func (r *reply) wireUsage() *wireUsage {
+	u := defaultUsage
+	if r.Usage != nil {
+		u = *r.Usage
+	}
+	return &wireUsage{
+		Input: u.Input, InputDetails: inputDetails{u.Cached, u.CacheWrite},
+		Output: u.Output, OutputDetails: outputDetails{u.Reasoning}, Total: u.Input + u.Output,
+	}
 }
 
 // envelope is the response object of the lifecycle events.

@@ -324,11 +324,13 @@ func decodeReplies(data []byte, each func(json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	for {
 		var raw json.RawMessage
+		at := int(d.InputOffset())
+		at += len(data[at:]) - len(bytes.TrimLeft(data[at:], " \t\r\n"))
+		line := 1 + bytes.Count(data[:at], []byte("\n"))
 		err := d.Decode(&raw)
 		if err == io.EOF {
 			return nil
 		}
-		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte("\n"))
 		if err != nil {
 			return fmt.Errorf("line %d: %w", line, err)
 		}

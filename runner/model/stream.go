@@ -78,9 +78,9 @@ func (r *reader) next() (*Progress, *Response, *failure) {
 		data := bytes.ToValidUTF8(bytes.TrimSuffix(ev.Data, []byte("\n")), []byte("\uFFFD"))
 		var h head
 		if err := json.Unmarshal(data, &h); err != nil {
-			if vital(ev.Type) {
+			if vital(ev.Type, data) {
 				// Without this event the response would lack something, unnoticed.
-				return nil, nil, cut(errors.New("event "+ev.Type+" is not JSON")).hinting("a %s event was not JSON", ev.Type)
+				return nil, nil, cut(err).hinting("an event of the stream was not JSON")
 			}
 			continue
 		}
@@ -111,13 +111,14 @@ func (r *reader) next() (*Progress, *Response, *failure) {
 	return nil, nil, r.ended()
 }
 
-// vital tells whether a lost event of this type changes the response.
-func vital(t string) bool {
-	switch t {
-	case "response.output_item.done", "response.completed", "response.failed", "response.incomplete", "error":
-		return true
+// vital tells whether a damaged event may be one that changes the response.
+func vital(name string, data []byte) bool {
+	for _, kind := range []string{"response.output_item.done", "response.completed", "response.failed", "response.incomplete"} {
+		if name == kind || bytes.Contains(data, []byte(kind)) {
+			return true
+		}
 	}
-	return false
+	return name == "error"
 }
 
 // lives tells whether an event is a real sign of life. Keep-alives, empty deltas

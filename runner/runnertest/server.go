@@ -57,6 +57,7 @@ type Server struct {
 	book     *model.Playbook
 	problems []error
 	requests []Request
+	conns    int
 }
 
 // NewServer starts a server that plays script (see model.ParseScript for the
@@ -92,7 +93,7 @@ func Start(addr string, script []byte) (*Server, error) {
 		Handler:           s,
 		ReadHeaderTimeout: 30 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext:       s.accepted,
 		ErrorLog:          log.New(io.Discard, "", 0), // broken connections are what it is for
 	}
 	go func() {
@@ -154,7 +155,21 @@ func (s *Server) note(err error) {
 	s.problems = append(s.problems, err)
 }
 
+// Connections is the number of connections made so far.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
+
 type connKey struct{}
+
+func (s *Server) accepted(ctx context.Context, c net.Conn) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns++
+	return context.WithValue(ctx, connKey{}, c)
+}
 
 // ServeHTTP records the request and plays the answer.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
