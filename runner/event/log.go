@@ -26,6 +26,12 @@ type Flusher interface {
 	Flush(context.Context) []Event
 }
 
+// Ender is a [Flusher] that needs the outcome in what it delivers. Ending gets
+// the last record, without its number, before Flush; Handle gets it again.
+type Ender interface {
+	Ending(Record)
+}
+
 // Log numbers, encodes and redacts events and hands them to its sinks. Its
 // methods may be called from any goroutine; sinks see one record at a time. A
 // slow sink slows the run; nothing is dropped.
@@ -71,7 +77,19 @@ func (l *Log) emit(e Event) {
 		return
 	}
 	l.seq++
-	rec := Record{Seq: l.seq, Time: l.now().UTC(), Event: e}
+	rec := l.seal(Record{Seq: l.seq, Time: l.now().UTC(), Event: e})
+	if !l.settled {
+		l.early = append(l.early, rec)
+	}
+	for i, s := range l.sinks {
+		if err := s.Handle(rec); err != nil && l.failed[i] == nil {
+			l.failed[i] = err
+		}
+	}
+}
+
+// seal encodes, masks and decodes rec: what sinks see is what the log holds.
+func (l *Log) seal(rec Record) Record {
 	line, err := json.Marshal(rec)
 	if err == nil && l.mask != nil {
 		line = l.mask.MaskJSON(line)
@@ -84,16 +102,9 @@ func (l *Log) emit(e Event) {
 	}
 	if err != nil {
 		// A record that cannot be encoded is our bug; it must not pass unmasked.
-		rec.Event = Notice{Class: "internal", Message: fmt.Sprintf("an event of kind %s could not be encoded", e.kind())}
+		rec.Event = Notice{Class: "internal", Message: fmt.Sprintf("an event of kind %s could not be encoded", rec.Event.kind())}
 	}
-	if !l.settled {
-		l.early = append(l.early, rec)
-	}
-	for i, s := range l.sinks {
-		if err := s.Handle(rec); err != nil && l.failed[i] == nil {
-			l.failed[i] = err
-		}
-	}
+	return rec
 }
 
 // Attach adds a sink and hands it what was emitted so far. It must come before
@@ -160,13 +171,19 @@ func (l *Log) Errors() error {
 	return errors.Join(l.failed...)
 }
 
-// Finish flushes the sinks that can be flushed, emits last, closes all sinks
+// Finish tells last to the sinks that are an [Ender], flushes those that can be
+// flushed, emits last, closes all sinks
 // and returns what went wrong in any of them.
 func (l *Log) Finish(ctx context.Context, last RunCompleted) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil
+	}
+	for _, s := range l.sinks {
+		if e, ok := s.(Ender); ok {
+			e.Ending(l.seal(Record{Time: l.now().UTC(), Event: last}))
+		}
 	}
 	for _, s := range l.sinks {
 		if f, ok := s.(Flusher); ok {
