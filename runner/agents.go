@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -168,7 +170,10 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	id := p.NewID()
 	o.Thread = Thread{ID: id, ParentID: p.Thread.ID, Source: "agent"}
 	o.Agents = &AgentPool{max: p.Agents.max, depth: p.Agents.depth - 1}
-	o.Runtime = p.Runtime + "/agent-" + id
+	o.Runtime = filepath.Join(p.Runtime, "agent-"+id)
+	if err := os.MkdirAll(o.Runtime, 0o700); err != nil {
+		return o, fmt.Errorf("no private folder for the agent: %w", err)
+	}
 	o.Progress = nil
 	o.Log = event.NewLog(o.Now, o.Mask, nest{p.log, id})
 	o.Log.Settle()

@@ -154,7 +154,7 @@ func (r *run) shell() string {
 // its way, and only where something may change.
 func (r *run) openWorkspace(conf *Confinement) {
 	r.context.diffing = r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed
-	if !r.context.diffing {
+	if !r.context.diffing || r.Mode == "agent" { // an agent's changes are part of its parent's diff
 		return
 	}
 	r.context.dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "baseline"),

@@ -1,0 +1,281 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+)
+
+// Result is what became of one task: a line of results.jsonl.
+type Result struct {
+	ID         string      `json:"id"`
+	Digest     string      `json:"task_digest"`
+	Outcome    string      `json:"outcome"` // of the run; "skipped", "checkout" when none began
+	Class      string      `json:"class,omitempty"`
+	ExitCode   int         `json:"exit_code"`
+	Message    string      `json:"message,omitempty"`
+	Final      string      `json:"final_message,omitempty"`
+	Repo       string      `json:"repo"`
+	Base       string      `json:"base,omitempty"`   // commit the work began at
+	Branch     string      `json:"branch,omitempty"` // of --apply
+	Files      int         `json:"files_changed"`
+	Patch      string      `json:"patch_digest,omitempty"`
+	Usage      event.Usage `json:"usage"`
+	CostUSD    float64     `json:"cost_usd,omitempty"`
+	DurationMS int64       `json:"duration_ms"`
+	Attempt    int         `json:"attempt"`
+	Dir        string      `json:"dir"` // relative to the results folder
+	Thread     string      `json:"thread_id,omitempty"`
+}
+
+// OK tells whether the task succeeded.
+func (r Result) OK() bool { return r.ExitCode == 0 && r.Outcome == "success" }
+
+// The layout of a results folder.
+const (
+	doneDir    = "done"   // one file per finished task: the truth
+	claimDir   = "claims" // leases of workers
+	taskDir    = "tasks"  // what each task leaves
+	resultFile = "results.jsonl"
+)
+
+// store keeps one result for each task in a folder that many processes may
+// share. A result is a file that appears in one step; results.jsonl is made
+// from them.
+type store struct{ root string }
+
+func openStore(root string) (*store, error) {
+	for _, d := range []string{doneDir, claimDir, taskDir} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return nil, fmt.Errorf("the results folder: %w", err)
+		}
+	}
+	return &store{root}, nil
+}
+
+func (s *store) donePath(t Task) string { return filepath.Join(s.root, doneDir, t.Dir()+".json") }
+
+// done returns the result of t, if it has one that still belongs to it.
+func (s *store) done(t Task) (Result, bool, error) {
+	data, err := os.ReadFile(s.donePath(t))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Result{}, false, nil
+	}
+	if err != nil {
+		return Result{}, false, fmt.Errorf("result of task %q: %w", t.ID, err)
+	}
+	var r Result
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Result{}, false, fmt.Errorf("result of task %q: %s is damaged: %w", t.ID, s.donePath(t), err)
+	}
+	return r, r.Digest == t.Digest(), nil
+}
+
+// put stores r durably. It replaces an older result of the same task.
+func (s *store) put(t Task, r Result) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("result of task %q: %w", t.ID, err)
+	}
+	return writeDurable(s.donePath(t), append(data, '\n'))
+}
+
+// writeDurable makes path hold data after any crash, or what it held before.
+func writeDurable(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	tmp := f.Name()
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// all reads every result, ordered by task id.
+func (s *store) all() ([]Result, error) {
+	entries, err := os.ReadDir(filepath.Join(s.root, doneDir))
+	if err != nil {
+		return nil, err
+	}
+	var out []Result
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".json" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(s.root, doneDir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		var r Result
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, fmt.Errorf("%s is damaged: %w", e.Name(), err)
+		}
+		out = append(out, r)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	return out, nil
+}
+
+// writeList makes results.jsonl from the single results: the same bytes from
+// whatever process, in whatever order they came.
+func (s *store) writeList() error {
+	rs, err := s.all()
+	if err != nil {
+		return err
+	}
+	data, err := EncodeResults(rs)
+	if err != nil {
+		return err
+	}
+	return writeDurable(filepath.Join(s.root, resultFile), data)
+}
+
+// EncodeResults writes one result a line, ordered by id.
+func EncodeResults(rs []Result) ([]byte, error) {
+	rs = append([]Result(nil), rs...)
+	sort.Slice(rs, func(i, j int) bool { return rs[i].ID < rs[j].ID })
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	for _, r := range rs {
+		if err := enc.Encode(r); err != nil {
+			return nil, err
+		}
+	}
+	return buf.Bytes(), nil
+}
+
+// DecodeResults reads results.jsonl.
+func DecodeResults(r io.Reader) ([]Result, error) {
+	var out []Result
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 64<<20)
+	for n := 1; sc.Scan(); n++ {
+		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
+			continue
+		}
+		var one Result
+		if err := json.Unmarshal(sc.Bytes(), &one); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		out = append(out, one)
+	}
+	return out, sc.Err()
+}
+
+// claim is the right to work on a task for a while. It is a file that exactly
+// one process can create; its holder renews it by touching it. A claim that was
+// not renewed for a whole lease is taken over by renaming it away, which again
+// exactly one process can do.
+type claim struct {
+	path  string
+	lease time.Duration
+	stop  chan struct{}
+	done  chan struct{}
+}
+
+// take claims t, or returns nil when somebody else has it.
+func (s *store) take(t Task, owner string, lease time.Duration) (*claim, error) {
+	path := filepath.Join(s.root, claimDir, t.Dir())
+	for range 2 {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err == nil {
+			_, err = fmt.Fprintln(f, owner)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return nil, err
+			}
+			c := &claim{path: path, lease: lease, stop: make(chan struct{}), done: make(chan struct{})}
+			go c.renew()
+			return c, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		fi, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // just given back
+		}
+		if err != nil {
+			return nil, err
+		}
+		if time.Since(fi.ModTime()) < lease {
+			return nil, nil
+		}
+		if err := breakClaim(path, owner, fi); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// breakClaim removes a claim that was seen as stale in fi. If the file that was
+// moved away is another one (its holder ended and a third process claimed the
+// task in between) it is put back.
+func breakClaim(path, owner string, fi os.FileInfo) error {
+	stale := fmt.Sprintf("%s.stale-%s", path, owner)
+	if err := os.Rename(path, stale); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process was first
+		}
+		return err
+	}
+	if moved, err := os.Stat(stale); err == nil && !moved.ModTime().Equal(fi.ModTime()) {
+		if err := os.Link(stale, path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return os.Remove(stale)
+}
+
+// renew touches the claim until it is given back.
+func (c *claim) renew() {
+	defer close(c.done)
+	t := time.NewTicker(c.lease / 3)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			now := time.Now()
+			if err := os.Chtimes(c.path, now, now); err != nil {
+				return // taken over, or the folder is gone: the result tells
+			}
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// give ends the claim.
+func (c *claim) give() error {
+	close(c.stop)
+	<-c.done
+	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
