@@ -46,8 +46,8 @@ type Log struct {
 	// the configuration names (telemetry) sees them too.
 	early   []Record
 	settled bool
-	items  int
-	closed bool
+	items   int
+	closed  bool
 }
 
 // Masker removes secrets from text; see [Redactor].
