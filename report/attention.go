@@ -50,6 +50,10 @@ func attention(s *Summary, truncated int) []Attention {
 	if s.Changes.Error != "" {
 		say("diff_failed", 1, "the changes of the run could not be captured")
 	}
+	say("patch_incomplete", len(s.Changes.NotInPatch), "%s not in the patch", plural(len(s.Changes.NotInPatch), "changed file is", "changed files are"))
+	if s.Changes.Dirty && s.Changes.Bytes > 0 {
+		say("patch_base_dirty", 1, "the folder had changes before the run: the patch applies to that state, not to the commit")
+	}
 	if t := s.Telemetry; t != nil && t.Lost > 0 {
 		say("telemetry_lost", int(t.Lost), "%d of %d telemetry records were lost", t.Lost, t.Lost+t.Exported)
 	}

@@ -202,6 +202,9 @@ func changeItems(s *Summary) items {
 		}
 		out = append(out, line)
 	}
+	for _, f := range s.Changes.NotInPatch {
+		out = append(out, []words{judged("not in the patch: ", false), outside(f)})
+	}
 	if n := s.Omitted["changes.files"]; n > 0 {
 		out = append(out, []words{plain("and %d more files", n)})
 	}

@@ -181,7 +181,8 @@ func (f *Fold) server(e event.ServerStatus) {
 }
 
 func (f *Fold) diff(e event.DiffCaptured) {
-	c := Changes{Captured: e.Error == "", Error: cut(e.Error, maxText), Base: e.Base, Head: e.Head, Digest: e.Digest, Bytes: len(e.Patch)}
+	c := Changes{Captured: e.Error == "", Error: cut(e.Error, maxText), Base: e.Base, Head: e.Head, Digest: e.Digest, Bytes: len(e.Patch),
+		Dirty: e.Dirty, NotInPatch: boundStrings(e.Omitted)}
 	for _, file := range e.Files {
 		c.Added += file.Added
 		c.Deleted += file.Deleted

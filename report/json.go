@@ -13,7 +13,13 @@ var Schema []byte
 
 // renderJSON writes report.json. <, > and & are escaped, so that the text may
 // be put into a page as it is.
-func renderJSON(w io.Writer, s *Summary, _ *Options) error { return indentJSON(w, s) }
+// renderJSON writes report.json: one run as its summary, several as a [Set].
+func renderJSON(w io.Writer, runs []*Summary, _ *Options) error {
+	if len(runs) == 1 {
+		return indentJSON(w, runs[0])
+	}
+	return indentJSON(w, Set{SchemaVersion: SchemaVersion, Runs: list(runs)})
+}
 
 // indentJSON writes v the way all our JSON reports look.
 func indentJSON(w io.Writer, v any) error {

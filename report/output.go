@@ -67,7 +67,7 @@ type Format struct {
 }
 
 var formats = []Format{
-	{Name: "json", File: "report.json", Help: "everything that is known of the run", render: single(renderJSON)},
+	{Name: "json", File: "report.json", Help: "everything that is known of the run", Many: true, render: renderJSON},
 	{Name: "markdown", File: "report.md", Help: "for people", Many: true, render: renderMarkdown},
 	{Name: "html", File: "report.html", Help: "one page without scripts", Many: true, render: renderHTML},
 	{Name: "junit", File: "junit.xml", Help: "test report of most CI services", Many: true, render: renderJUnit},

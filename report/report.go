@@ -275,4 +275,9 @@ type Changes struct {
 	Added    int              `json:"added"`
 	Deleted  int              `json:"deleted"`
 	Bytes    int              `json:"patch_bytes"`
+	// Dirty: the folder had changes before the run, so the patch applies to that
+	// state and not to Base.
+	Dirty bool `json:"dirty,omitempty"`
+	// NotInPatch names files that changed and are not in the patch, with why.
+	NotInPatch []string `json:"not_in_patch,omitempty"`
 }
