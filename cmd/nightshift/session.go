@@ -43,7 +43,9 @@ type session struct {
 	// silent: nothing of the run is shown; wrap stands between the loop and the
 	// model.
 	silent bool
-	wrap   func(model.Streamer) model.Streamer
+	// watch sees every record besides the sinks of the flags.
+	watch event.Sink
+	wrap  func(model.Streamer) model.Streamer
 
 	home    string
 	workdir string
@@ -79,6 +81,9 @@ func (s *session) run(src promptSources) error {
 		return err
 	}
 	s.sinks = sinks
+	if s.watch != nil {
+		s.log.Attach(s.watch)
+	}
 	opts, err := s.prepare(src)
 	if err != nil {
 		return s.failed(err)
