@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -22,8 +21,6 @@ type contextFacts struct {
 	items     int   // context messages at the head of the history
 	lastInput int64 // tokens of the last response
 	fallbacks []string
-	metadata  map[string]string
-	headers   http.Header
 	gates     gates
 	shell     string
 	facts     workspace.Facts

@@ -64,12 +64,19 @@ func (r *run) fallBack(api *model.APIError) bool {
 	return true
 }
 
+func (r *run) schemaJSON() json.RawMessage {
+	if r.Schema == nil {
+		return nil
+	}
+	return r.Schema.JSON
+}
+
 func (r *run) newRequest(purpose string, withTools bool) model.Request {
 	req := model.Request{
 		Model: r.model, Input: r.history.snapshot(), Parallel: true,
 		Effort: r.cfg.ReasoningEffort, Summary: r.cfg.ReasoningSummary, Verbosity: r.cfg.Verbosity,
 		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
-		Metadata: r.context.metadata, Headers: r.context.headers,
+		Metadata: r.metadata(purpose), Headers: r.headers(),
 	}
 	if withTools {
 		req.Tools = r.tools.specs
