@@ -17,7 +17,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -58,40 +57,6 @@ type Bounds struct {
 	UntrackedAll int64         // untracked bytes kept by the baseline; default 128 MiB
 	Entries      int           // untracked files looked at; default 50 000
 	PatchBytes   int64         // whole patch; default 64 MiB
-}
-
-// Ref is a place instructions are read from instead of the working folder.
-type InstructionsOptions struct {
-	Dir       string // working folder
-	Root      string // project root: files are read from Root down to Dir
-	Home      string // CODEX_HOME
-	Fallbacks []string
-	MaxBytes  int // over all project files; 0 reads none of them
-	// Ref, if set, is the trusted git commit or branch that project files are
-	// read from; the working tree is not looked at.
-	Ref string
-	// SkipProject leaves project files out (an untrusted project), with a
-	// notice for each file that would have been read.
-	SkipProject bool
-}
-
-// Instructions is the AGENTS.md chain of a folder.
-type Instructions struct {
-	// Text is the part of the user message, "" when there is nothing.
-	Text    string
-	Loaded  []event.InstructionsLoaded
-	Notices []event.Notice
-}
-
-// Environment is what the model is told about where it works.
-type Environment struct {
-	Cwd, Shell, Timezone string
-	Date                 time.Time
-	Mode                 sandbox.Mode
-	Writable             []string // further writable roots
-	SlashTmp, TmpDir     bool
-	DenyRead             []string
-	Network              bool
 }
 
 // Sandbox is what git calls need of a sandbox.

@@ -1,0 +1,352 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// view is a private git folder through which one work tree is looked at. Its
+// configuration is ours, its objects go to a private folder that has the
+// repository's objects as alternates, and its index is a copy; so reading the
+// tree runs nothing that the repository names and changes nothing in it.
+type view struct {
+	git    *gitRunner
+	root   string // work tree
+	dir    string // private git folder
+	source Facts  // the repository; GitDir "" outside git
+	// index is what the user's index looked like when it was copied.
+	index signature
+}
+
+// signature tells two states of a file apart without reading it.
+type signature struct {
+	size, mtime, ctime int64
+	inode              uint64
+	mode               fs.FileMode
+}
+
+// carried are the settings of the repository that decide what its files look
+// like to git. Everything else of its configuration is left behind.
+var carried = map[string]bool{
+	"core.autocrlf": true, "core.eol": true, "core.filemode": true, "core.symlinks": true,
+	"core.ignorecase": true, "core.precomposeunicode": true, "core.protecthfs": true,
+	"core.protectntfs": true, "core.excludesfile": true, "core.attributesfile": true,
+	"core.sparsecheckout": true, "core.sparsecheckoutcone": true, "core.trustctime": true,
+	"core.checkstat": true, "core.checkroundtripencoding": true,
+	"core.repositoryformatversion": true, "extensions.objectformat": true,
+}
+
+// newView makes the private git folder at dir for the work tree root.
+func newView(ctx context.Context, g *gitRunner, source Facts, root, dir string) (*view, error) {
+	v := &view{git: g, root: root, dir: dir, source: source}
+	for _, sub := range []string{"objects/info", "refs", "info"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	settings, err := v.settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{"HEAD": "ref: refs/heads/none\n", "config": settings}
+	if source.GitDir != "" {
+		files["objects/info/alternates"] = quoteAlternate(filepath.Join(source.CommonDir, "objects"))
+		for name, from := range map[string]string{
+			"info/exclude": source.CommonDir, "info/attributes": source.CommonDir, "info/sparse-checkout": source.GitDir,
+		} {
+			if text, err := readBounded(filepath.Join(from, name), maxInfoFile); err == nil {
+				files[name] = string(text)
+			}
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if source.GitDir != "" {
+		if v.index, err = copyIndex(source.GitDir, filepath.Join(dir, "index")); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+const (
+	maxInfoFile  = 1 << 20 // info/exclude and its like
+	maxIndexFile = 1 << 30
+)
+
+// settings makes the private configuration: the carried part of the
+// repository's own, then ours.
+func (v *view) settings(ctx context.Context) (string, error) {
+	var b strings.Builder
+	if v.source.GitDir != "" {
+		out, err := v.git.run(ctx, call{
+			args: []string{"config", "--list", "-z"}, dir: v.root,
+			env: []string{"GIT_DIR=" + v.source.GitDir, "GIT_WORK_TREE=" + v.root},
+		})
+		if err != nil {
+			return "", err
+		}
+		for entry := range strings.SplitSeq(string(out), "\x00") {
+			key, value, hasValue := strings.Cut(entry, "\n")
+			if !carried[key] {
+				continue
+			}
+			section, name, _ := strings.Cut(key, ".")
+			if !hasValue {
+				value = "true"
+			}
+			fmt.Fprintf(&b, "[%s]\n\t%s = %s\n", section, name, quoteConfig(value))
+		}
+	}
+	b.WriteString(`[core]
+	bare = false
+	compression = 0
+	safecrlf = false
+	fsync = none
+	splitIndex = false
+[gc]
+	auto = 0
+[diff]
+	renames = true
+	ignoreSubmodules = dirty
+[index]
+	sparse = false
+`)
+	return b.String(), nil
+}
+
+func quoteConfig(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`).Replace(s) + `"`
+}
+
+func quoteAlternate(path string) string {
+	if strings.ContainsAny(path, "\n\"") || strings.HasPrefix(path, "#") {
+		return strconv.Quote(path) + "\n"
+	}
+	return path + "\n"
+}
+
+// copyIndex copies the index and the shared part it may point to. The copy
+// keeps the time of the original: git compares files against it to see which
+// may have changed within the clock's resolution.
+func copyIndex(gitDir, to string) (signature, error) {
+	from := filepath.Join(gitDir, "index")
+	st, err := os.Stat(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return signature{}, nil // a repository without a first commit
+	}
+	if err != nil {
+		return signature{}, err
+	}
+	text, err := readBounded(from, maxIndexFile)
+	if err != nil {
+		return signature{}, err
+	}
+	if err := os.WriteFile(to, text, 0o600); err != nil {
+		return signature{}, err
+	}
+	if err := os.Chtimes(to, st.ModTime(), st.ModTime()); err != nil {
+		return signature{}, err
+	}
+	shared, err := filepath.Glob(filepath.Join(filepath.Dir(from), "sharedindex.*"))
+	if err != nil {
+		shared = nil // a pattern character in the path: no split index support there
+	}
+	for _, file := range shared {
+		if !bytes.Contains(text, []byte("link")) {
+			break
+		}
+		part, err := readBounded(file, maxIndexFile)
+		if err != nil {
+			return signature{}, err
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(to), filepath.Base(file)), part, 0o600); err != nil {
+			return signature{}, err
+		}
+	}
+	return signatureOf(st), nil
+}
+
+func readBounded(file string, max int64) ([]byte, error) {
+	f, err := openRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, max+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > max {
+		return nil, fmt.Errorf("%s: larger than %d bytes", file, max)
+	}
+	return b, nil
+}
+
+// do runs git on the private folder and the work tree.
+func (v *view) do(ctx context.Context, stdin string, args ...string) ([]byte, error) {
+	return v.git.run(ctx, v.call(stdin, args...))
+}
+
+func (v *view) call(stdin string, args ...string) call {
+	return call{
+		args: args, stdin: stdin, dir: v.root,
+		env: []string{
+			"GIT_DIR=" + v.dir, "GIT_WORK_TREE=" + v.root, "GIT_CONFIG_GLOBAL=/dev/null",
+			"GIT_OBJECT_DIRECTORY=" + filepath.Join(v.dir, "objects"),
+			"GIT_INDEX_FILE=" + filepath.Join(v.dir, "index"),
+		},
+	}
+}
+
+// entry is one path that differs from the index.
+type entry struct {
+	path      string // relative to the work tree
+	untracked bool
+}
+
+// changed lists what differs between index and work tree, ignored files left
+// out. Paths that end in a slash are repositories of their own.
+func (v *view) changed(ctx context.Context) ([]entry, error) {
+	out, err := v.do(ctx, "", "ls-files", "-z", "-t", "-m", "-o", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	var list []entry
+	seen := map[string]bool{}
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		tag, path, ok := strings.Cut(line, " ")
+		if !ok || seen[path] {
+			continue // unmerged paths come once per stage
+		}
+		seen[path] = true
+		list = append(list, entry{path: path, untracked: tag == "?"})
+	}
+	// Tracked paths first: where a file became a folder, update-index must drop
+	// the file before it adds what is in the folder.
+	slices.SortStableFunc(list, func(a, b entry) int {
+		switch {
+		case a.untracked == b.untracked:
+			return 0
+		case b.untracked:
+			return -1
+		}
+		return 1
+	})
+	return list, nil
+}
+
+// tracked lists the paths of an index file.
+func (v *view) tracked(ctx context.Context, index string) (map[string]bool, error) {
+	c := v.call("", "ls-files", "-z")
+	c.env = append(c.env, "GIT_INDEX_FILE="+index)
+	out, err := v.git.run(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]bool{}
+	for path := range strings.SplitSeq(string(out), "\x00") {
+		if path != "" {
+			paths[path] = true
+		}
+	}
+	return paths, nil
+}
+
+// add brings the index up to date for paths and returns those git refused.
+func (v *view) add(ctx context.Context, paths []string) (refused []string, err error) {
+	const maxRefused = 16
+	for len(paths) > 0 {
+		_, err = v.do(ctx, strings.Join(paths, "\x00")+"\x00", "update-index", "-z", "--add", "--remove", "--replace", "--stdin")
+		var ge *gitError
+		if err == nil || !errors.As(err, &ge) {
+			return refused, err
+		}
+		bad, ok := refusedPath(ge.stderr)
+		rest := without(paths, bad)
+		if !ok || len(rest) == len(paths) || len(refused) == maxRefused {
+			return refused, err
+		}
+		refused, paths = append(refused, bad), rest
+	}
+	return refused, nil
+}
+
+// refusedPath finds the path in the message of update-index, which stops at
+// the first one it cannot handle and then writes nothing.
+func refusedPath(stderr string) (string, bool) {
+	for line := range strings.Lines(stderr) {
+		if path, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "fatal: Unable to process path "); ok {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+func without(list []string, drop string) []string {
+	kept := make([]string, 0, len(list))
+	for _, s := range list {
+		if s != drop {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// tree writes the index as a tree and returns its id.
+func (v *view) tree(ctx context.Context) (string, error) {
+	out, err := v.do(ctx, "", "write-tree", "--missing-ok")
+	return strings.TrimSpace(string(out)), err
+}
+
+// resolve asks the repository itself for an object id; "" if there is none.
+func (v *view) resolve(ctx context.Context, name string) string {
+	out, err := v.git.run(ctx, call{
+		args: []string{"rev-parse", "--verify", "--quiet", name}, dir: v.root,
+		env: []string{"GIT_DIR=" + v.source.GitDir, "GIT_WORK_TREE=" + v.root},
+	})
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// emptyTree is the id of a tree without files in the repository's hash.
+func (v *view) emptyTree(ctx context.Context) string {
+	out, err := v.do(ctx, "", "hash-object", "-t", "tree", "/dev/null")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// submodules lists the paths of .gitmodules.
+func (v *view) submodules(ctx context.Context) []string {
+	file := filepath.Join(v.root, ".gitmodules")
+	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() || v.source.GitDir == "" {
+		return nil
+	}
+	out, err := v.do(ctx, "", "config", "-z", "--file", file, "--no-includes", "--get-regexp", `^submodule\..*\.path$`)
+	if err != nil {
+		return nil
+	}
+	var paths []string
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		if _, path, ok := strings.Cut(entry, "\n"); ok && filepath.IsLocal(path) {
+			paths = append(paths, filepath.Clean(path))
+		}
+	}
+	return paths
+}
