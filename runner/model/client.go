@@ -246,13 +246,24 @@ func (c *Client) run(ctx context.Context, k *call) {
 }
 
 // again decides on a retry; a refused credential is renewed first, if it can be.
+// When a renewed one is refused too, there is nothing left to try.
 func (c *Client) again(ctx context.Context, s *schedule, f *failure) (Retrying, bool) {
-	if f.unauthorized && c.o.Auth != nil && s.renewals < maxRenewals {
+	if !f.unauthorized || c.o.Auth == nil {
+		return s.next(f)
+	}
+	if s.renewals < maxRenewals {
 		err := c.o.Auth.Refused(ctx)
 		if err == nil {
 			return s.renewed(f), true
 		}
 		f.because(err)
+		var h interface{ Hint() string }
+		if errors.As(err, &h) && h.Hint() != "" {
+			f.err.hint = h.Hint() // it knows the credential, we know only the status
+		}
+	}
+	if s.renewals > 0 {
+		return Retrying{}, false
 	}
 	return s.next(f)
 }

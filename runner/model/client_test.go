@@ -208,7 +208,7 @@ func TestRenewedCredential(t *testing.T) {
 	srv = runnertest.NewServer(t, always(unauthorized))
 	l = &login{key: key{"a"}}
 	o = collect(t.Context(), client(t, srv, model.Options{Auth: l, StreamMaxRetries: &five}), ask("hello"))
-	if n := len(srv.ModelRequests()); o.api(t).Class != "unauthorized" || n > 4 {
+	if n := len(srv.ModelRequests()); o.api(t).Class != "unauthorized" || n != 3 || len(o.shown) != 0 {
 		t.Errorf("class %s after %d requests", o.api(t).Class, n)
 	}
 
