@@ -253,7 +253,7 @@ func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.In
 }
 
 func (r *run) findSkills() {
-	skills, notices := skill.Find(skill.Options{SystemDir: r.Policy.SystemDir(), Home: r.Home, UserHome: r.UserHome,
+	skills, notices := skill.Find(skill.Options{SystemDir: r.SystemDir, Home: r.Home, UserHome: r.UserHome,
 		ProjectRoot: r.cfg.ProjectRoot, Cwd: r.Workdir, Trusted: r.cfg.ProjectTrusted, Disabled: r.cfg.Skills.Disabled})
 	r.context.skills = skills
 	for _, n := range notices {

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
 //go:embed prompt/base.md
@@ -53,4 +55,9 @@ func imageParts(images []Image) []part {
 			textPart("</image>"))
 	}
 	return parts
+}
+
+// verifyFailure hands a failed verification back to the model.
+func verifyFailure(v event.VerifyCompleted) string {
+	return fmt.Sprintf("The work is not done: the check `%s` ended with exit code %d. Its output:\n\n%s\n\nFind the cause and fix it, then finish again.", v.Command, v.ExitCode, v.Output)
 }

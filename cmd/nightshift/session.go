@@ -151,7 +151,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	}
 	opts := &runner.Options{
 		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
-		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, UserHome: rt.userHome(),
+		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
 		Runtime: s.runtime, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(),
