@@ -16,8 +16,8 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
-// journalMark begins the line between the old bundle and the new one in a file
-// that is written with a journal.
+// journalMark begins what stands between the old bundle and the new one in a
+// file that is written with a journal.
 const journalMark = `{"nightshift_journal":`
 
 // journal is the rest of that line.
@@ -35,7 +35,7 @@ func writeJournaled(f diskFile, old int, text []byte) error {
 	if err != nil {
 		return err
 	}
-	entry := []byte("\n" + journalMark + string(line) + "}\n")
+	entry := []byte(journalMark + string(line) + "}\n")
 	entry = append(entry, text...)
 	at := max(old, len(text))
 	if _, err := f.WriteAt(entry, int64(at)); err != nil {
@@ -47,7 +47,28 @@ func writeJournaled(f diskFile, old int, text []byte) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(text, 0); err != nil {
+	return overwriteTorn(f, text)
+}
+
+// overwriteTorn replaces the content of auth.json in place. From its first step
+// to its last the file begins with a byte that no JSON text begins with: half
+// of a new bundle and half of an old one may well be valid JSON together, and
+// nobody must take that for a login.
+func overwriteTorn(f diskFile, text []byte) error {
+	if _, err := f.WriteAt([]byte{tornMark}, 0); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(text[1:], 1); err != nil {
+		return err
+	}
+	// The end goes last, since a journal may stand there.
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(text[:1], 0); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -59,12 +80,15 @@ func writeJournaled(f diskFile, old int, text []byte) error {
 	return f.Sync()
 }
 
+// tornMark is the first byte of an auth.json that is being written in place.
+const tornMark = '#'
+
 // readJournal returns the bundle that an interrupted writeJournaled left: the
 // new text if its entry is complete, else the untouched old one; nil if raw
 // does not look like one.
 func readJournal(raw []byte) []byte {
-	if i := bytes.LastIndex(raw, []byte("\n"+journalMark)); i >= 0 {
-		rest := raw[i+1+len(journalMark):]
+	if i := bytes.LastIndex(raw, []byte(journalMark)); i >= 0 {
+		rest := raw[i+len(journalMark):]
 		var j journal
 		dec := json.NewDecoder(bytes.NewReader(rest))
 		if dec.Decode(&j) == nil {
@@ -83,12 +107,11 @@ func readJournal(raw []byte) []byte {
 	if dec.Decode(&first) != nil {
 		return nil
 	}
-	end := dec.InputOffset()
-	rest := strings.TrimLeft(string(raw[end:]), " \t\r\n")
+	rest := strings.TrimLeft(string(raw[dec.InputOffset():]), " \t\r\n")
 	head, _, _ := strings.Cut(rest, "\n")
 	head = strings.TrimRight(head, " \t")
 	if strings.HasPrefix(head, journalMark) || (head != "" && strings.HasPrefix(journalMark, head)) {
-		return raw[:end]
+		return bytes.TrimRight(raw[:len(raw)-len(rest)], string(rune(padding)))
 	}
 	return nil
 }
@@ -215,7 +238,7 @@ func (s *store) finish(snap *snapshot, r recovery) (*snapshot, []event.Notice, *
 
 func (s *store) install(snap *snapshot, r recovery, text []byte) error {
 	if r.path != "" && !s.renameBarred(snap) && s.sameOwner(snap, r.path) {
-		if err := s.sameMode(snap, r.path); err != nil {
+		if err := s.finishCopy(snap, r.path, text); err != nil {
 			return err
 		}
 		return errors.Join(s.disk.Rename(r.path, snap.target), s.disk.SyncDir(filepath.Dir(snap.target)))
@@ -225,7 +248,10 @@ func (s *store) install(snap *snapshot, r recovery, text []byte) error {
 		return err
 	}
 	defer f.Close()
-	if err := overwrite(f, text); err != nil || r.path == "" {
+	if bytes.HasPrefix(snap.raw, text) { // the old bundle, never touched
+		return errors.Join(f.Truncate(int64(len(text))), f.Sync())
+	}
+	if err := overwriteTorn(f, text); err != nil || r.path == "" {
 		return err
 	}
 	if err := s.disk.Remove(r.path); err != nil {
@@ -240,12 +266,19 @@ func (s *store) sameOwner(snap *snapshot, path string) bool {
 	return err == nil && t.uid == snap.traits.uid
 }
 
-// sameMode gives the copy the mode of auth.json.
-func (s *store) sameMode(snap *snapshot, path string) error {
+// finishCopy drops the reserved space that was not used yet from the copy, and
+// gives it the mode of auth.json.
+func (s *store) finishCopy(snap *snapshot, path string, text []byte) error {
 	f, err := s.disk.Open(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return f.Chmod(snap.traits.mode)
+	if err := f.Truncate(int64(len(text))); err != nil {
+		return err
+	}
+	if err := f.Chmod(snap.traits.mode); err != nil {
+		return err
+	}
+	return f.Sync()
 }

@@ -281,17 +281,18 @@ func (c *Credential) keep(l *lock, snap *snapshot, slot *slot, n renewed, r rene
 		}
 		return nil, &Error{Class: ClassNotStored, Message: fmt.Sprintf("internal error: the refreshed login does not fit into auth.json: it %v", err), hint: "please report this; " + reseedHint, cause: err}
 	}
-	debt := l.readNote()
-	if before == nil {
-		debt = note{}
+	noted := l.readNote()
+	if c.src.Writeback != nil {
+		// Before the bundle is in auth.json: a debt that is noted too early is not
+		// one, since the digest does not fit.
+		l.writeNote(note{Unsent: digest(text)})
 	}
-	if debt.Unsent = ""; c.src.Writeback != nil {
-		debt.Unsent = digest(text)
-	}
-	l.writeNote(debt)
 	at := stored{how: nowhere}
 	if slot != nil {
 		at = slot.commit(text)
+	}
+	if c.src.Writeback == nil && before == nil && noted != (note{}) {
+		l.writeNote(note{})
 	}
 	said.Persisted, said.Outcome = at.how, "refreshed"
 	if at.path != "" {

@@ -217,7 +217,7 @@ func (l *slot) commit(text []byte) stored {
 		}
 		return stored{inPlace, l.snap.target, l.dropReserve()}
 	}
-	if err := overwrite(l.main, text); err != nil {
+	if err := overwriteTorn(l.main, text); err != nil {
 		return stored{byRecovery, l.reservePath, err}
 	}
 	return stored{inPlace, l.snap.target, l.dropReserve()}
@@ -265,7 +265,8 @@ func (l *slot) close() {
 	}
 }
 
-// overwrite replaces the content of f and waits until it is on disk.
+// overwrite replaces the content of a file that nobody reads yet, and waits
+// until it is on disk.
 func overwrite(f diskFile, text []byte) error {
 	if _, err := f.WriteAt(text, 0); err != nil {
 		return err

@@ -236,7 +236,9 @@ func (t *Tokens) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	t.mu.Unlock()
 
-	sleep(r, a.Delay)
+	if !sleep(r, a.Delay) {
+		return
+	}
 	if a.Spend {
 		t.rotate(req.RefreshToken)
 	}
@@ -292,16 +294,18 @@ func (t *Tokens) honest(w http.ResponseWriter, req TokenRequest, a TokenAnswer) 
 	fmt.Fprint(w, string(out))
 }
 
-// sleep waits, but not longer than the client.
-func sleep(r *http.Request, d time.Duration) {
+// sleep waits; false means that the client went away meanwhile.
+func sleep(r *http.Request, d time.Duration) bool {
 	if d <= 0 {
-		return
+		return true
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-r.Context().Done():
+		return false
 	}
 }
 
