@@ -40,7 +40,9 @@ type Options struct {
 	Workdir  string   // real path
 	Home     string   // CODEX_HOME
 	UserHome string
-	Runtime  string // private folder of the run, removed by the caller
+	// SystemDir is the folder of the policy and skills of the machine.
+	SystemDir string
+	Runtime   string // private folder of the run, removed by the caller
 
 	Prompt string
 	Images []Image
