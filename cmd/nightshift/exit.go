@@ -39,8 +39,8 @@ func usageError(format string, args ...any) error {
 // hinter is an error that knows what to do about itself.
 type hinter interface{ Hint() string }
 
-// report prints err as "error:" and "hint:" lines and returns the exit code.
-func report(w io.Writer, err error) int {
+// explain prints err as "error:" and "hint:" lines and returns the exit code.
+func explain(w io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}

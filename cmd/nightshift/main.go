@@ -56,12 +56,12 @@ func start() int {
 func run(rt *runtime, args []string) (code int) {
 	cmd, err := parse(rt, args)
 	if err != nil {
-		return report(rt.stderr, err)
+		return explain(rt.stderr, err)
 	}
 	if cmd == nil { // help or version was printed
 		return 0
 	}
-	return report(rt.stderr, cmd.Run(rt))
+	return explain(rt.stderr, cmd.Run(rt))
 }
 
 func linkedSystemDir() string {
