@@ -1,0 +1,3 @@
+package egress
+
+func runInside() bool { return false }
