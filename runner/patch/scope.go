@@ -111,6 +111,17 @@ func realPath(p string) string {
 	return filepath.Clean(p)
 }
 
+// Writable tells whether a patch may change path.
+func (s Scope) Writable(path string) bool {
+	open, err := openScope(s)
+	if err != nil {
+		return false
+	}
+	defer open.close()
+	_, err = open.place(path, false)
+	return err == nil
+}
+
 // place is a resolved path below a root.
 type place struct {
 	named string // absolute, as the patch names it: for people and events

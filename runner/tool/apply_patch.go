@@ -121,7 +121,7 @@ func (w *patchWatch) run(ctx context.Context, box *sandbox.Sandbox, req patch.Re
 	if err != nil {
 		return err
 	}
-	started := time.Now()
+	started := w.set.deps.Now()
 	p, err := box.Start(ctx, sandbox.Command{Helper: patch.HelperName, Dir: w.set.deps.Workdir, Env: env, Stdin: bytes.NewReader(in), SplitStderr: true})
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (w *patchWatch) run(ctx context.Context, box *sandbox.Sandbox, req patch.Re
 		w.heard(r)
 	}
 	exit, waited := p.Wait()
-	w.took = time.Since(started)
+	w.took = w.set.deps.Now().Sub(started)
 	text := <-said
 	switch cause := context.Cause(ctx); {
 	case w.ended():

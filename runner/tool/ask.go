@@ -99,7 +99,7 @@ func (s *Set) grant(asked permissions, now sandbox.Report) (granted permissions,
 	}
 	for _, p := range asked.Files.Write {
 		abs := s.absolute(p)
-		if full || patch.Below(abs, now.Writable) && !patch.Below(abs, now.Protected) && !patch.Below(abs, now.Denied) {
+		if full || s.deps.Scope.Writable(abs) && !patch.Below(abs, now.Protected) && !patch.Below(abs, now.Denied) {
 			files.Write = append(files.Write, p)
 		} else {
 			refused = append(refused, "writing "+p)

@@ -155,13 +155,13 @@ func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command
 	if cmd.TTY {
 		run.TTY = &terminal
 	}
-	started := time.Now()
+	started := s.deps.Now()
 	p, err := s.sessions.start(ctx, id, cmd.display, box, run)
 	if err != nil {
 		return t.notStarted(c, began, id, cmd, err)
 	}
 	p.wait(ctx, between(cmd.Yield, yieldDefault, yieldLeast, yieldMost))
-	r := s.answer(p, time.Since(started), cmd.MaxTokens)
+	r := s.answer(p, s.deps.Now().Sub(started), cmd.MaxTokens)
 	if v.Outcome == policy.Sandboxed {
 		s.noteDenial(c, p, cmd, &r)
 	}

@@ -209,7 +209,7 @@ func (ss *sessions) keep(s *session) int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	for s.id == 0 || ss.byID[s.id] != nil {
-		s.id = 1000 + rand.IntN(99_000)
+		s.id = 10_000 + rand.IntN(90_000)
 	}
 	ss.byID[s.id] = s
 	ss.forget()

@@ -68,9 +68,9 @@ func (t *stdinTool) Call(ctx context.Context, c Call) (Result, error) {
 			return s.failed(c, began, "write_stdin failed: "+err.Error()), nil
 		}
 	}
-	started := time.Now()
+	started := s.deps.Now()
 	p.wait(ctx, wait)
-	return s.finish(c, began, s.answer(p, time.Since(started), a.MaxTokens)), nil
+	return s.finish(c, began, s.answer(p, s.deps.Now().Sub(started), a.MaxTokens)), nil
 }
 
 // enter sends chars to the session's terminal. A session without one can only
