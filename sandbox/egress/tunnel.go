@@ -30,8 +30,10 @@ func (x *exchange) tunnel(upstream net.Conn) {
 	// On other ports the server may speak first, and the client whatever it
 	// likes; but where it is TLS, the name must be the one that was allowed.
 	ok := true
-	if first, err := x.in.Peek(1); head == nil && err == nil && first[0] == recordHandshake {
-		head, ok = x.inspect()
+	if head == nil {
+		if first, err := x.in.Peek(1); err == nil && first[0] == recordHandshake {
+			head, ok = x.inspect()
+		}
 	}
 	x.report()
 	if ok {

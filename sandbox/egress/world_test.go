@@ -28,9 +28,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if runInside() {
-		return
-	}
 	goleak.VerifyTestMain(m)
 }
 
