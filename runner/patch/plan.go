@@ -358,12 +358,16 @@ func readFile(p place) ([]byte, error) {
 	if err := changeable(fi); err != nil {
 		return nil, err
 	}
+	tooLarge := fmt.Errorf("the file is larger than the %d MiB that a patch may change", maxFile>>20)
+	if fi.Size() > maxFile {
+		return nil, tooLarge
+	}
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
 		return nil, errors.New(reason(err))
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("the file is larger than the %d MiB that a patch may change", maxFile>>20)
+	if len(data) > maxFile { // it grew
+		return nil, tooLarge
 	}
 	return data, nil
 }

@@ -118,6 +118,9 @@ func (t *execTool) Call(ctx context.Context, c Call) (Result, error) {
 		}
 		return s.applyPatch(ctx, c, began, patchInput{text: text, dir: dir, shell: true})
 	}
+	if strings.ContainsRune(cmd.Cmd+cmd.dir+cmd.Shell, 0) {
+		return t.unstartable(c, began, cmd)
+	}
 	if strings.HasPrefix(strings.TrimSpace(cmd.Cmd), "*** Begin Patch") {
 		d := event.Denial{Source: "danger", Reason: "a patch is not a shell script: its first line would run a file of the workspace"}
 		return t.decline(c, began, cmd, d, "this is a patch, not a shell script; send it with the apply_patch tool"), nil
@@ -161,11 +164,13 @@ func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command
 		return t.notStarted(c, began, id, cmd, err)
 	}
 	p.wait(ctx, between(cmd.Yield, yieldDefault, yieldLeast, yieldMost))
-	r := s.answer(p, s.deps.Now().Sub(started), cmd.MaxTokens)
-	if v.Outcome == policy.Sandboxed {
-		s.noteDenial(c, p, cmd, &r)
-	}
-	return s.finish(c, began, r), nil
+	return s.finish(c, began, s.answer(c, p, s.deps.Now().Sub(started), cmd.MaxTokens)), nil
+}
+
+// unstartable answers a command that no system call can take.
+func (t *execTool) unstartable(c Call, began time.Time, cmd command) (Result, error) {
+	id := t.set.deps.Log.Start(event.CommandExecution{Command: cmd.display, Status: event.InProgress})
+	return t.notStarted(c, began, id, cmd, &sandbox.StartError{Program: cmd.Shell, Reason: "nul byte found in provided data"})
 }
 
 // notStarted closes the item of a command that could not begin. Only what is
@@ -206,7 +211,7 @@ func between(asked *float64, normal, least, most float64) time.Duration {
 }
 
 // answer tells the model what a session wrote since the last answer.
-func (s *Set) answer(p *session, took time.Duration, max *float64) Result {
+func (s *Set) answer(c Call, p *session, took time.Duration, max *float64) Result {
 	over, exit, status := p.result()
 	out := p.drain()
 	clean := func(s string) string { return s }
@@ -227,6 +232,7 @@ func (s *Set) answer(p *session, took time.Duration, max *float64) Result {
 		if exit.Killed != "" {
 			r.Message = "ended by the limit on " + exit.Killed
 		}
+		s.noteDenial(c, p, &r)
 	} else {
 		r.Running = true
 		state = fmt.Sprintf("Process running with session ID %d", s.sessions.keep(p))
@@ -246,8 +252,8 @@ var deniedTexts = []string{"Read-only file system", "Operation not permitted"}
 
 // noteDenial marks a failed command whose output looks as if the sandbox had
 // refused something. It is a guess from text, and said to be one.
-func (s *Set) noteDenial(c Call, p *session, cmd command, r *Result) {
-	if r.Status != event.Failed {
+func (s *Set) noteDenial(c Call, p *session, r *Result) {
+	if r.Status != event.Failed || !p.confined {
 		return
 	}
 	p.mu.Lock()
@@ -259,7 +265,7 @@ func (s *Set) noteDenial(c Call, p *session, cmd command, r *Result) {
 		}
 		d := event.Denial{Source: "sandbox", Reason: fmt.Sprintf("the command failed and its output says %q: it seems to have tried what the sandbox does not allow", text)}
 		r.Denied = &d
-		s.deps.Log.Emit(event.PolicyDecision{Action: "command", Subject: cmd.display, Decision: "none", Outcome: policy.Denied,
+		s.deps.Log.Emit(event.PolicyDecision{Action: "command", Subject: p.command, Decision: "none", Outcome: policy.Denied,
 			Reason: d.Reason, Source: d.Source, ItemID: r.ItemID, CallID: c.ID})
 		return
 	}

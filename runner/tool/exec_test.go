@@ -84,11 +84,15 @@ func TestCommandThatCannotStart(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	said, _ := r.call("exec_command", json.RawMessage(`{"command": "ls"}`))
+	said, res := r.exec("echo \x00")
+	if !strings.Contains(said, "nul byte") || *res.ExitCode != -1 || len(r.commands()) != 3 {
+		t.Errorf("%s %+v", said, res)
+	}
+	said, _ = r.call("exec_command", json.RawMessage(`{"command": "ls"}`))
 	if said != "failed to parse function arguments: missing field `cmd` at line 1 column 17" {
 		t.Error(said)
 	}
-	if its := r.items(); len(its) != 3 || its[2].Details.(event.ToolCall).Tool != "exec_command" {
+	if its := r.items(); len(its) != 4 || its[3].Details.(event.ToolCall).Tool != "exec_command" {
 		t.Errorf("%+v", its)
 	}
 }
@@ -180,8 +184,7 @@ func TestInterruptWithoutTerminal(t *testing.T) {
 
 // TestEndlessOutput: what a command writes does not pile up anywhere, and the
 // model gets its first and its last lines.
-func TestEndlessOutput(t *testing.T) {
-	t.Parallel()
+func TestEndlessOutput(t *testing.T) { // not parallel: it looks at the heap
 	r := newRig(t, sandbox.WorkspaceWrite)
 	runtime.GC()
 	var before, after runtime.MemStats

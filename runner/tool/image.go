@@ -149,12 +149,16 @@ func loadImage(path string) imageAnswer {
 	if !fi.Mode().IsRegular() {
 		return imageAnswer{Bad: "is not a file"}
 	}
+	tooLarge := imageAnswer{Bad: fmt.Sprintf("is larger than %d MiB", maxImage>>20)}
+	if fi.Size() > maxImage {
+		return tooLarge
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxImage+1))
 	if err != nil {
 		return imageAnswer{Bad: "cannot be read: " + causeOf(err)}
 	}
-	if len(data) > maxImage {
-		return imageAnswer{Bad: fmt.Sprintf("is larger than %d MiB", maxImage>>20)}
+	if len(data) > maxImage { // it grew
+		return tooLarge
 	}
 	kind, err := imageType(data)
 	if err != nil {

@@ -29,11 +29,13 @@ type session struct {
 	itemID  string
 	command string // as displayed
 	tty     bool
-	proc    *sandbox.Process
-	began   time.Time
-	stop    context.CancelFunc
-	once    sync.Once
-	done    chan struct{} // closed when the item is completed
+	// confined: the sandbox stands between the command and the machine.
+	confined bool
+	proc     *sandbox.Process
+	began    time.Time
+	stop     context.CancelFunc
+	once     sync.Once
+	done     chan struct{} // closed when the item is completed
 
 	mu      sync.Mutex
 	whole   *output // for the item
@@ -68,7 +70,7 @@ func (ss *sessions) start(ctx context.Context, itemID, display string, box *sand
 		return nil, err
 	}
 	s := &session{itemID: itemID, command: display, tty: c.TTY != nil, proc: p, began: began, stop: stop,
-		done: make(chan struct{}), whole: newOutput(itemBytes), fresh: newOutput(itemBytes)}
+		confined: !c.Unsandboxed && box.Report().Mode != sandbox.FullAccess, done: make(chan struct{}), whole: newOutput(itemBytes), fresh: newOutput(itemBytes)}
 	ss.mu.Lock()
 	ss.running[s] = struct{}{}
 	ss.mu.Unlock()

@@ -1,5 +1,22 @@
 // Package tool holds the tools the model can call. A failed command is a Result
 // that the model sees; an error of Call ends the turn.
+//
+// [Builtin] makes the built-in ones:
+//
+//	set := tool.Builtin(deps)
+//	request.Tools = set.Specs()      // what is offered
+//	for _, t := range set.Tools() …  // what is answered
+//	set.CompletePlan()               // when the turn ends
+//	set.CloseAll(ctx)                // when the run ends
+//
+// Every call goes through policy first and acts inside the sandbox only:
+// commands as processes, patches and images as functions of [Helpers] that run
+// in the confined child. Every call leaves a tool.completed event, and every
+// action an item, also when it was refused or never began; an item that was
+// started is completed once, at the latest by CloseAll.
+//
+// Texts that the model gets are those of the reference where callers or models
+// depend on them, quirks included; they are checked by tests, word for word.
 package tool
 
 import (

@@ -70,7 +70,7 @@ func (t *stdinTool) Call(ctx context.Context, c Call) (Result, error) {
 	}
 	started := s.deps.Now()
 	p.wait(ctx, wait)
-	return s.finish(c, began, s.answer(p, s.deps.Now().Sub(started), a.MaxTokens)), nil
+	return s.finish(c, began, s.answer(c, p, s.deps.Now().Sub(started), a.MaxTokens)), nil
 }
 
 // enter sends chars to the session's terminal. A session without one can only
