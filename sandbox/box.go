@@ -3,170 +3,161 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"sync"
-	"syscall"
-
-	"github.com/creack/pty"
 )
 
-// Sandbox is one confinement in which commands are started.
+// Sandbox is one confinement in which any number of commands is started, one
+// after the other or at once. They share /tmp and, on localhost, their servers.
+//
+// Its methods may be called concurrently.
 type Sandbox struct {
 	spec   Spec
+	res    *resolved
+	plan   plan
 	report Report
-	tmp    string
+	tmp    tmpFolder
+	holds  placeholders
 
 	mu      sync.Mutex
-	running map[*Process]struct{}
+	init    *initConn // confined commands, or all of them under danger-full-access
+	outside *initConn // Command.Unsandboxed; made when first needed
 	closed  bool
 }
 
-// Open checks the Spec and prepares the confinement.
+// Open checks the Spec, prepares the confinement and reports what it holds. The
+// error is a [*SpecError] (or several, joined) for a Spec that cannot be, and an
+// [*UnsupportedError] when a required guarantee cannot be had; in both cases
+// nothing was left behind.
+//
+// Open takes some milliseconds, most of them waiting: it is meant to run beside
+// other start-up work. ctx only bounds Open itself.
 func Open(ctx context.Context, s Spec) (*Sandbox, error) {
-	b := &Sandbox{spec: s, running: map[*Process]struct{}{}}
-	b.report = Report{Mode: s.Mode, Level: "none", Writable: s.Write, Denied: s.Deny}
-	var missing []Support
-	for _, g := range AllGuarantees {
-		sup := Support{Guarantee: g, Name: g.String(), Why: "not built yet"}
-		b.report.Guarantees = append(b.report.Guarantees, sup)
-		if s.Require&g != 0 {
-			missing = append(missing, sup)
-		}
-	}
-	if len(missing) > 0 {
-		return nil, &UnsupportedError{Missing: missing}
-	}
-	if b.tmp = s.TmpDir; b.tmp == "" {
-		d, err := os.MkdirTemp("", "nightshift-")
-		if err != nil {
-			return nil, err
-		}
-		b.tmp = d
+	b := &Sandbox{spec: s}
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
-// Probe tells what this machine can give.
-func Probe() Report { return Report{Mode: WorkspaceWrite, Level: "none"} }
+func (b *Sandbox) open(ctx context.Context) error {
+	// The init starts while the paths are looked at.
+	first := launchFirst(&b.spec)
+	err := b.prepare()
+	if err != nil {
+		return errors.Join(err, first.discard())
+	}
+	tried := first.climb(ctx, &b.plan)
+	b.init = tried.conn
+	b.report = b.makeReport(tried)
+	if missing := missingOf(b.report, b.spec.Require); len(missing) > 0 {
+		return &UnsupportedError{Missing: missing}
+	}
+	if b.init == nil {
+		return tried.err
+	}
+	return nil
+}
 
-// Init must be the first call in main.
-func Init(helpers map[string]HelperFunc) {}
+// prepare resolves the Spec and makes what must be there before the init works.
+func (b *Sandbox) prepare() error {
+	r, err := resolve(&b.spec)
+	if err != nil {
+		return err
+	}
+	b.res = r
+	if err := b.tmp.make(&b.spec); err != nil {
+		return err
+	}
+	held, found, err := b.holds.hold(r.hold)
+	if err != nil {
+		return err
+	}
+	b.plan = plan{
+		Confined: b.spec.Mode != FullAccess, UID: os.Geteuid(), GID: os.Getegid(), Workspace: r.workspace,
+		Roots: r.write, Show: r.show, Tmp: b.tmp.path, TmpWrite: b.spec.Mode == WorkspaceWrite,
+		Protect: append(r.protect, found...), Hold: held, Deny: r.deny, Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
+		Net: b.spec.Net.Mode, Limits: b.spec.Limits, Accept: b.spec.Degrade,
+	}
+	if b.spec.HostTmp {
+		b.plan.Tmp = ""
+	}
+	return nil
+}
 
-// Report says what is enforced.
+// Report says what is enforced, guarantee by guarantee.
 func (b *Sandbox) Report() Report { return b.report }
 
-// TmpDir is the host folder behind /tmp.
-func (b *Sandbox) TmpDir() string { return b.tmp }
-
-// ProxyListener accepts the connections commands make to the proxy.
-func (b *Sandbox) ProxyListener() net.Listener { return nil }
-
-// ProxyAddr is the proxy's address as commands see it.
-func (b *Sandbox) ProxyAddr() string { return "" }
-
-type plainTree struct{ pid int }
-
-func (t plainTree) signal(s syscall.Signal) error { return syscall.Kill(-t.pid, s) }
-func (t plainTree) kill() {
-	if err := syscall.Kill(-t.pid, syscall.SIGKILL); err != nil {
-		return // gone already
+// TmpDir is the host folder that commands see as /tmp.
+func (b *Sandbox) TmpDir() string {
+	if b.spec.HostTmp || b.spec.Mode == FullAccess {
+		return "/tmp"
 	}
+	return b.tmp.path
 }
 
-// Start runs one command.
-func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
-	if len(c.Argv) == 0 {
-		return nil, &StartError{Reason: "no program given"}
-	}
-	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
-	cmd.Dir, cmd.Env = c.Dir, c.Env
-	p := &Process{done: make(chan struct{}), gone: make(chan struct{})}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	var closeAfter []*os.File
-	if c.TTY != nil {
-		m, s, err := pty.Open()
-		if err != nil {
-			return nil, err
-		}
-		if err := pty.Setsize(m, &pty.Winsize{Rows: c.TTY.Rows, Cols: c.TTY.Cols}); err != nil {
-			return nil, err
-		}
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = s, s, s
-		cmd.SysProcAttr.Setctty = true
-		p.in, p.tty = m, true
-		p.out = &outputReader{f: m}
-		closeAfter = append(closeAfter, s)
-	} else {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		p.out = &outputReader{f: r}
-		cmd.Stdout, cmd.Stderr = w, w
-		closeAfter = append(closeAfter, w)
-		if c.SplitStderr {
-			er, ew, err := os.Pipe()
-			if err != nil {
-				return nil, err
-			}
-			p.errOut = &outputReader{f: er}
-			cmd.Stderr = ew
-			closeAfter = append(closeAfter, ew)
-		}
-		if c.Stdin != nil || c.KeepStdin {
-			ir, iw, err := os.Pipe()
-			if err != nil {
-				return nil, err
-			}
-			cmd.Stdin = ir
-			p.in = iw
-			closeAfter = append(closeAfter, ir)
-		}
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, &StartError{Program: c.Argv[0], Step: "exec", Reason: err.Error(), Err: err}
-	}
-	for _, f := range closeAfter {
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
-	}
-	if c.Stdin != nil && c.TTY == nil && !c.KeepStdin {
-		go func() {
-			_, err := io.Copy(p, c.Stdin)
-			if cerr := p.CloseStdin(); cerr != nil && err == nil {
-				return
-			}
-		}()
-	}
-	p.tree = plainTree{cmd.Process.Pid}
+// ProxyListener accepts the connections that commands make to the proxy; nil
+// without NetProxy. Close closes it.
+func (b *Sandbox) ProxyListener() net.Listener {
 	b.mu.Lock()
-	b.running[p] = struct{}{}
-	b.mu.Unlock()
-	go func() {
-		err := cmd.Wait()
-		p.tree.kill()
-		x := Exit{Code: cmd.ProcessState.ExitCode(), Measured: "rusage", CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			x.Signal, x.Code = int(ws.Signal()), 128+int(ws.Signal())
-		}
-		var ee *exec.ExitError
-		if errors.As(err, &ee) {
-			err = nil
-		}
-		b.mu.Lock()
-		delete(b.running, p)
-		b.mu.Unlock()
-		p.finish(x, err)
-	}()
-	go p.endWith(ctx)
-	return p, nil
+	defer b.mu.Unlock()
+	if b.init == nil || b.init.proxy == nil {
+		return nil
+	}
+	return b.init.proxy
 }
 
-// Close kills everything left.
+// ProxyAddr is the proxy's address as commands see it; "" without NetProxy.
+func (b *Sandbox) ProxyAddr() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.init == nil {
+		return ""
+	}
+	return b.init.addr
+}
+
+// errClosed is returned after Close.
+var errClosed = errors.New("sandbox: closed")
+
+// conn gives the init that a command belongs to.
+func (b *Sandbox) conn(ctx context.Context, outside bool) (*initConn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errClosed
+	}
+	if outside && b.spec.Mode != FullAccess {
+		if b.outside == nil || b.outside.isLost() != nil {
+			l, err := launch(0)
+			if err != nil {
+				return nil, fmt.Errorf("sandbox: starting an init: %w", err)
+			}
+			if err := l.configure(ctx, &plan{Workspace: b.plan.Workspace}); err != nil {
+				return nil, errors.Join(err, l.c.stop())
+			}
+			b.outside = l.c
+		}
+		return b.outside, nil
+	}
+	if err := b.init.isLost(); err != nil {
+		return nil, err
+	}
+	return b.init, nil
+}
+
+func (c *initConn) isLost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// Close kills everything that is left, waits until it is gone, and removes the
+// placeholders and the private /tmp. It may be called again.
 func (b *Sandbox) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -174,18 +165,64 @@ func (b *Sandbox) Close() error {
 		return nil
 	}
 	b.closed = true
-	var ps []*Process
-	for p := range b.running {
-		ps = append(ps, p)
-	}
+	conns := []*initConn{b.init, b.outside}
 	b.mu.Unlock()
-	for _, p := range ps {
-		p.Kill()
+	var errs []error
+	for _, c := range conns {
+		if c != nil {
+			errs = append(errs, c.stop())
+		}
 	}
-	if b.spec.TmpDir == "" {
-		return os.RemoveAll(b.tmp)
-	}
-	return nil
+	errs = append(errs, b.holds.release(), b.tmp.remove())
+	return errors.Join(errs...)
 }
 
+// joinClose adds what closing c says to err.
 func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }
+
+// tmpFolder is the private /tmp.
+type tmpFolder struct {
+	path string // what commands see
+	made string // what to remove: a private folder around it
+}
+
+// make uses Spec.TmpDir or makes a folder.
+func (t *tmpFolder) make(s *Spec) error {
+	if s.Mode == FullAccess || s.HostTmp {
+		return nil
+	}
+	if s.TmpDir != "" {
+		dir, err := realFolder("tmp folder", s.TmpDir)
+		t.path = dir
+		return err
+	}
+	base := s.Runtime
+	if base == "" {
+		base = "/tmp"
+	}
+	outer, err := os.MkdirTemp(base, "nightshift-")
+	if err != nil {
+		return fmt.Errorf("sandbox: a private /tmp: %w", err)
+	}
+	t.made = outer
+	inner := filepath.Join(outer, "tmp")
+	if err := os.Mkdir(inner, 0o700); err != nil {
+		return fmt.Errorf("sandbox: a private /tmp: %w", err)
+	}
+	// As /tmp is everywhere; the folder around it keeps others out.
+	if err := os.Chmod(inner, 0o777|os.ModeSticky); err != nil {
+		return fmt.Errorf("sandbox: a private /tmp: %w", err)
+	}
+	t.path, err = filepath.EvalSymlinks(inner)
+	return err
+}
+
+// remove deletes the folder, also what a command made unreadable.
+func (t *tmpFolder) remove() error {
+	if t.made == "" {
+		return nil
+	}
+	dir := t.made
+	t.made = ""
+	return removeTree(dir)
+}

@@ -52,6 +52,9 @@ func wipeEnviron() error {
 	return nil
 }
 
-// addressOf turns an address that the kernel named into a pointer. The memory
-// is the initial stack of the process: it is not Go's and never moves.
+// addressOf turns a number into a pointer. It is for memory that is not Go's and
+// never moves: the initial stack of the process, mappings of our own.
+//
+//go:nosplit
+//go:norace
 func addressOf(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }

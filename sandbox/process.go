@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -56,10 +55,11 @@ type Process struct {
 	in   *os.File // the write end of stdin, or the terminal
 	tty  bool
 
-	done chan struct{} // the main process has exited
-	gone chan struct{} // no process of the tree is left
-	exit Exit
-	err  error
+	done     chan struct{} // the main process has exited
+	doneOnce sync.Once
+	gone     chan struct{} // no process of the tree is left
+	exit     Exit
+	err      error
 
 	afterMu sync.Mutex
 	after   []func() error
@@ -153,6 +153,9 @@ func (p *Process) onGone(f func() error) {
 	}
 }
 
+// mainExited tells that the main process has ended, its tree perhaps not.
+func (p *Process) mainExited() { p.doneOnce.Do(func() { close(p.done) }) }
+
 // finish records the end of the tree.
 func (p *Process) finish(x Exit, err error) {
 	p.exit, p.err = x, err
@@ -163,24 +166,33 @@ func (p *Process) finish(x Exit, err error) {
 			p.err = e
 		}
 	}
-	p.out.treeGone()
-	if p.errOut != nil {
-		p.errOut.treeGone()
+	for _, r := range []*outputReader{p.out, p.errOut} {
+		if r != nil {
+			r.treeGone()
+		}
 	}
 	p.inMu.Lock()
 	if p.in != nil && !p.tty {
-		if err := p.in.Close(); err != nil && p.err == nil {
-			p.err = fmt.Errorf("sandbox: closing stdin: %w", err)
-		}
+		_ = p.in.Close() // what was not read is lost with the reader
 		p.in = nil
 	}
 	p.inMu.Unlock()
-	select {
-	case <-p.done:
-	default:
-		close(p.done)
-	}
+	p.mainExited()
 	close(p.gone)
+}
+
+// discard closes the files of a command that was never started.
+func (p *Process) discard() error {
+	var errs []error
+	for _, r := range []*outputReader{p.out, p.errOut} {
+		if r != nil {
+			errs = append(errs, r.f.Close())
+		}
+	}
+	if p.in != nil && !p.tty {
+		errs = append(errs, p.in.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // endWith ends the tree when ctx is cancelled: SIGTERM, a short grace, SIGKILL.

@@ -98,11 +98,18 @@ type Limits struct {
 	Processes   int64
 	CPUPercent  int64 // of one core; 150 is one and a half
 	FileBytes   int64 // one file
-	OpenFiles   int64
+	DiskBytes   int64 // what the file systems of the writable roots may lose meanwhile
+	OpenFiles   int64 // of one process
+}
+
+// DefaultLimits keep one careless command from taking the machine along.
+func DefaultLimits() Limits {
+	return Limits{MemoryBytes: 5 << 30, Processes: 2048, FileBytes: 32 << 30, DiskBytes: 20 << 30, OpenFiles: 8192}
 }
 
 // Spec is what a tree may do. Paths are absolute; they are resolved to real
-// paths once, by Open.
+// paths once, by Open. Under danger-full-access only TreeDies is given and the
+// paths mean nothing.
 type Spec struct {
 	Mode Mode
 	// Workspace is the main root; it is in Write under workspace-write.
@@ -117,10 +124,16 @@ type Spec struct {
 	Deny []string
 	// Reveal are paths below a denied folder that stay readable.
 	Reveal []string
-	Net    Net
+	// Show are paths that stay visible, read-only, although they lie below /tmp
+	// or /run, which commands see replaced. The workspace needs no mention.
+	Show []string
+	Net  Net
 	Limits
 	// Require are the guarantees without which Open refuses.
 	Require Guarantee
+	// Degrade names weaker mechanisms that may stand in for a guarantee
+	// (DegradeLandlock, DegradeOuterProc). Nothing else weakens one.
+	Degrade []string
 	// TmpDir is a host folder that commands see as /tmp and /var/tmp ("" : a
 	// fresh one that Close removes). HostTmp shows the host's /tmp instead.
 	TmpDir  string
@@ -151,6 +164,21 @@ type Command struct {
 	Unsandboxed bool
 	Limits      Limits
 }
+
+// Weaker mechanisms, for Spec.Degrade.
+const (
+	// DegradeLandlock: where there are no namespaces, Landlock and the system call
+	// filter alone confine. Nothing can be created at the top of a root, modes,
+	// owners and times cannot be changed at all, nothing can be denied to readers
+	// inside a readable folder, and there are no servers on localhost.
+	DegradeLandlock = "landlock"
+	// DegradeOuterProc: where no new /proc can be mounted, commands see the
+	// outer one: names and command lines of other processes, not their memory.
+	DegradeOuterProc = "outer-proc"
+)
+
+// DefaultRequire is what a run should not go without.
+const DefaultRequire = WritesConfined | ReadsConfined | NetConfined | TreeDies | SyscallsConfined | SecretsHidden
 
 // Winsize is a terminal's size in characters.
 type Winsize struct{ Rows, Cols uint16 }
@@ -213,9 +241,6 @@ func (e *UnsupportedError) Hint() string {
 	}
 	return ""
 }
-
-// HelperFunc runs inside the confined child. Its result is the exit code.
-type HelperFunc func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 
 // Start runs one command in a sandbox of its own that closes with it.
 func Start(ctx context.Context, s Spec, c Command) (*Process, error) {

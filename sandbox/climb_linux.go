@@ -1,0 +1,127 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// The ways an init can be started, best first:
+//
+//  1. a user namespace with all the others in it;
+//  2. as root where user namespaces are refused, the others without it;
+//  3. none: then Landlock and the system call filter are all there is.
+//
+// What was refused on the way is kept for the report. Whether the result is good
+// enough is decided by what the Spec requires, never here.
+
+// ascent is an init that is being found.
+type ascent struct {
+	spec     *Spec
+	launched *launched
+	err      error // of launching
+}
+
+// outcome is the init that was found.
+type outcome struct {
+	conn   *initConn
+	plan   plan
+	failed map[string]layerFailure // of every way tried
+	err    error                   // when there is no init at all
+}
+
+func cloneFlags(s *Spec) uintptr {
+	flags := uintptr(allNamespaces)
+	if s.Net.Mode != NetHost {
+		flags |= unix.CLONE_NEWNET
+	}
+	return flags
+}
+
+// launchFirst starts the init of the first way; it waits for its plan.
+func launchFirst(s *Spec) *ascent {
+	a := &ascent{spec: s}
+	if s.Mode == FullAccess {
+		a.launched, a.err = launch(0)
+	} else {
+		a.launched, a.err = launch(cloneFlags(s) | unix.CLONE_NEWUSER)
+	}
+	return a
+}
+
+// discard gives the init up that has no plan yet.
+func (a *ascent) discard() error {
+	if a.launched == nil {
+		return nil
+	}
+	return errors.Join(a.launched.planPipe.Close(), a.launched.c.stop())
+}
+
+// climb tries the ways until one gives all the mounts and namespaces.
+func (a *ascent) climb(ctx context.Context, p *plan) *outcome {
+	o := &outcome{plan: *p, failed: map[string]layerFailure{}}
+	if !p.Confined {
+		o.try(ctx, a.launched, a.err, "")
+		return o
+	}
+	o.plan.UserNS, o.plan.Namespaces = true, true
+	if o.try(ctx, a.launched, a.err, layerUser) || ctx.Err() != nil {
+		return o
+	}
+	if hasCapability(unix.CAP_SYS_ADMIN) {
+		l, err := launch(cloneFlags(a.spec))
+		o.plan.UserNS = false
+		if o.try(ctx, l, err, layerMount) || ctx.Err() != nil {
+			return o
+		}
+	}
+	l, err := launch(0)
+	o.plan.UserNS, o.plan.Namespaces = false, false
+	o.try(ctx, l, err, "")
+	return o
+}
+
+// try configures an init. It is true when nothing that namespaces carry was
+// refused; otherwise the init is stopped, unless it is the last way (no layer).
+func (o *outcome) try(ctx context.Context, l *launched, err error, layer string) bool {
+	if err == nil {
+		err = l.configure(ctx, &o.plan)
+		if err != nil {
+			err = errors.Join(err, l.c.stop())
+		}
+	} else if layer != "" {
+		o.failed[layer] = layerFailure{Op: "clone", Errno: int(errno(err)), Text: errno(err).Error()}
+		return false
+	}
+	if err != nil {
+		o.err = err
+		if layer != "" {
+			o.failed[layer] = layerFailure{Op: "starting the init", Text: err.Error()}
+		}
+		return false
+	}
+	f := l.c.facts
+	bad := slices.ContainsFunc([]string{layerUser, layerMount, layerNet}, func(name string) bool { _, ok := f.Failed[name]; return ok })
+	if bad && layer != "" {
+		maps.Copy(o.failed, f.Failed)
+		o.err = fmt.Errorf("sandbox: %s", describe(f.Failed))
+		if err := l.c.stop(); err != nil {
+			o.err = errors.Join(o.err, err)
+		}
+		return false
+	}
+	maps.Copy(o.failed, f.Failed)
+	o.conn, o.err = l.c, nil
+	return true
+}
+
+func describe(m map[string]layerFailure) string {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		return k + ": " + m[k].Op + ": " + m[k].Text
+	}
+	return "refused"
+}

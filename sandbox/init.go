@@ -1,0 +1,45 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// Names under which the program starts itself again.
+const (
+	initName   = "nightshift-init"
+	helperName = "nightshift-helper"
+)
+
+// HelperFunc runs inside the confined child. Its result is the exit code.
+type HelperFunc func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
+
+// Init must be the first call in main. In a program that the package started
+// itself it does that program's work and never returns; otherwise it returns at
+// once. helpers are the functions that Command.Helper may name.
+func Init(helpers map[string]HelperFunc) {
+	if len(os.Args) == 0 {
+		return
+	}
+	switch os.Args[0] {
+	case initName:
+		os.Exit(initMain())
+	case helperName:
+		os.Exit(helperMain(helpers))
+	}
+}
+
+// helperMain runs one helper; the kernel confines this process already.
+func helperMain(helpers map[string]HelperFunc) int {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "sandbox: no helper named")
+		return 127
+	}
+	f, ok := helpers[os.Args[1]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "sandbox: no helper %q in this program\n", os.Args[1])
+		return 127
+	}
+	return f(os.Args[2:], os.Stdin, os.Stdout, os.Stderr)
+}

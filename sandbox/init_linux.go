@@ -1,0 +1,326 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors the init is started with, besides its own standard streams.
+const (
+	fdControl = 3
+	fdPlan    = 4
+)
+
+// initProcess is the first process of a sandbox: pid 1 of its namespaces. It
+// prepares them once and then forks a supervisor for every command.
+type initProcess struct {
+	plan      plan
+	facts     facts
+	wire      *wire
+	controlFD int
+
+	filter       []unix.SockFilter
+	listenerFlag uintptr
+	listeners    *notifier // hands over the listeners of filters; nil without notify
+	procSeals    []procSeal
+	limits       Limits // clamped to what the init itself may use
+
+	mu      sync.Mutex
+	running map[uint32]int // supervisor by command
+	jobs    chan job
+}
+
+// job is a request that only the forking thread can fulfil.
+type job struct {
+	req request
+	fds []int
+}
+
+// initMain is the main function of the init. Its exit ends the sandbox.
+func initMain() int {
+	// The forking thread is locked: what it drops, only its children lack.
+	runtime.LockOSThread()
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
+	if err := closeOnExec(fdControl); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	in := &initProcess{running: map[uint32]int{}, jobs: make(chan job)}
+	if err := in.open(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	go in.read()
+	for j := range in.jobs {
+		in.start(j.req, j.fds)
+	}
+	return 0
+}
+
+// open reads the plan, confines what can be confined beforehand, and reports.
+func (in *initProcess) open() error {
+	w, err := newWire(os.NewFile(fdControl, "control"))
+	if err != nil {
+		return err
+	}
+	in.wire = w
+	if in.controlFD, err = rawFD(w.c); err != nil {
+		return err
+	}
+	b, err := io.ReadAll(os.NewFile(fdPlan, "plan"))
+	if err != nil {
+		return fmt.Errorf("sandbox: reading the plan: %w", err)
+	}
+	if err := json.Unmarshal(b, &in.plan); err != nil {
+		return fmt.Errorf("sandbox: reading the plan: %w", err)
+	}
+	var proxy net.Listener
+	if in.plan.Confined {
+		proxy = in.confine()
+	} else {
+		in.facts.Unix = unixOpen
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			in.facts.fail(&layerError{layerPID, "becoming the reaper of orphans", err})
+		}
+	}
+	in.limits = clampLimits(in.plan.Limits)
+	return in.ready(proxy)
+}
+
+// ready sends the facts and the proxy's listener.
+func (in *initProcess) ready(proxy net.Listener) error {
+	msg := readyMessage{Facts: in.facts}
+	if proxy == nil {
+		return in.wire.sendJSON(msgReady, 0, msg)
+	}
+	tcp, ok := proxy.(*net.TCPListener)
+	if !ok {
+		return errors.New("sandbox: the proxy's listener is no TCP listener")
+	}
+	f, err := tcp.File()
+	if err != nil {
+		return fmt.Errorf("sandbox: the proxy's listener: %w", err)
+	}
+	msg.ProxyAddr = proxy.Addr().String()
+	err = in.wire.sendJSON(msgReady, 0, msg, int(f.Fd()))
+	// The runner has it now; here it would only keep the port busy.
+	return errors.Join(err, f.Close(), proxy.Close())
+}
+
+// confine applies the layers that the whole sandbox shares, as far as the kernel
+// lets it. What is refused is recorded: the runner decides what that means.
+func (in *initProcess) confine() net.Listener {
+	p, f := &in.plan, &in.facts
+	var proxy net.Listener
+	if p.UserNS {
+		if err := mapIDs(p.UID, p.GID); err != nil {
+			f.fail(err)
+		}
+	}
+	// Only now: the maps of an undumpable process belong to root.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		f.fail(&layerError{layerPrivs, "prctl(PR_SET_DUMPABLE)", err})
+	}
+	if p.Namespaces {
+		if p.Net != NetHost {
+			if err := loopbackUp(); err != nil {
+				f.fail(&layerError{layerNet, "bringing up the loopback", err})
+			}
+		}
+		if p.Net == NetProxy {
+			l, err := net.Listen("tcp4", "127.0.0.1:0")
+			if err != nil {
+				f.fail(&layerError{layerNet, "listening for the proxy", err})
+			} else {
+				proxy = l
+			}
+		}
+		f.PIDs = p.PIDs > 0 && os.WriteFile("/proc/sys/kernel/pid_max", []byte(strconv.FormatInt(p.PIDs, 10)), 0) == nil
+		if err := buildView(p, f); err != nil {
+			f.fail(err)
+		}
+		in.procSeals = procSeals(f)
+	}
+	if abi, err := landlockABI(); err != nil {
+		f.fail(err)
+	} else {
+		f.Landlock = abi
+	}
+	in.chooseFilter()
+	if err := dropPrivileges(); err != nil {
+		f.fail(err)
+	}
+	return proxy
+}
+
+// chooseFilter decides how sockets of the host are kept away and builds the
+// filter.
+func (in *initProcess) chooseFilter() {
+	p, f := &in.plan, &in.facts
+	flags, err := filterFlags()
+	if err != nil {
+		f.fail(&layerError{layerSeccomp, "seccomp(SECCOMP_SET_MODE_FILTER)", err})
+		return
+	}
+	const resolveUnixABI = 9
+	switch {
+	case f.Landlock >= resolveUnixABI:
+		f.Unix = unixByLandlock
+	case flags != 0 && p.Namespaces:
+		n, err := newNotifier(p)
+		if err != nil {
+			f.Unix = unixRefused
+			f.fail(&layerError{layerUnix, "preparing notifications", err})
+			break
+		}
+		f.Unix, in.listeners, in.listenerFlag = unixByNotify, n, flags
+	default:
+		f.Unix = unixRefused
+	}
+	in.filter = buildFilter(filterOptions{unix: f.Unix, hostNet: p.Net == NetHost,
+		noNetns: !p.Namespaces && p.Net != NetHost, noMounts: f.Mounts == ""})
+}
+
+// read takes requests until the runner is gone; then nothing may go on here.
+func (in *initProcess) read() {
+	buf := make([]byte, maxInline+1024)
+	for {
+		req, fds, err := in.wire.receiveRequest(buf)
+		if err != nil {
+			in.end(err)
+		}
+		switch req.Op {
+		case "start":
+			in.jobs <- job{req, fds}
+		case "signal":
+			in.signal(req.ID, unix.Signal(req.Signal))
+		case "kill":
+			in.kill(req.ID)
+		}
+	}
+}
+
+// end ends the init, and with it the pid namespace. Without one the trees must
+// be killed by hand first.
+func (in *initProcess) end(err error) {
+	if !in.plan.Namespaces {
+		in.killAll()
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		os.Exit(0)
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// signal sends a signal to the tree of a command. Its supervisor passes it on
+// to everybody in its pid namespace; without namespaces the tree is walked.
+func (in *initProcess) signal(id uint32, s unix.Signal) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	pid, ok := in.running[id]
+	if !ok {
+		return // gone
+	}
+	if in.plan.Namespaces {
+		ignoreGone(unix.Kill(pid, s))
+		return
+	}
+	for _, d := range descendants(pid) {
+		ignoreGone(unix.Kill(d, s))
+	}
+}
+
+// kill ends a command's whole tree.
+func (in *initProcess) kill(id uint32) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	pid, ok := in.running[id]
+	if !ok {
+		return
+	}
+	if in.plan.Namespaces {
+		ignoreGone(unix.Kill(pid, unix.SIGKILL))
+		return
+	}
+	go in.killTree(id, pid)
+}
+
+// ignoreGone is for signals: their only failure here is that nobody is left.
+func ignoreGone(error) {}
+
+// closeOnExec makes sure that nothing from first on is inherited by programs:
+// the runner may have been started with open files of the CI agent.
+func closeOnExec(first uint) error {
+	err := unix.CloseRange(first, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	ds, derr := os.ReadDir("/proc/self/fd")
+	if derr != nil {
+		return fmt.Errorf("sandbox: finding open files: %w", errors.Join(err, derr))
+	}
+	for _, d := range ds {
+		if n, err := strconv.Atoi(d.Name()); err == nil && n >= int(first) {
+			unix.CloseOnExec(n)
+		}
+	}
+	return nil
+}
+
+// mapIDs maps the own user and group to themselves. The process does it itself:
+// its parent cannot, being undumpable.
+func mapIDs(uid, gid int) error {
+	for _, m := range []struct{ file, line string }{
+		{"setgroups", "deny"}, // the kernel asks for it before an unprivileged group map
+		{"gid_map", fmt.Sprintf("%d %d 1", gid, gid)},
+		{"uid_map", fmt.Sprintf("%d %d 1", uid, uid)},
+	} {
+		if err := os.WriteFile("/proc/self/"+m.file, []byte(m.line), 0); err != nil {
+			return &layerError{layerUser, "writing /proc/self/" + m.file, err}
+		}
+	}
+	return nil
+}
+
+// loopbackUp brings up lo in a new network namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer closeFD(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+// rawFD is the number behind a connection, for the supervisors.
+func rawFD(c *net.UnixConn) (int, error) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	if err := rc.Control(func(n uintptr) { fd = int(n) }); err != nil {
+		return -1, err
+	}
+	return fd, nil
+}
+
+// tail keeps the last bytes of a text.
+func tail(b []byte, n int) string { return string(bytes.TrimSpace(b[max(0, len(b)-n):])) }

@@ -1,0 +1,307 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// SpecError says what is wrong with a Spec. Nothing was started.
+type SpecError struct {
+	Field  string // of Spec
+	Path   string
+	Reason string
+	Advice string
+}
+
+// Error names the field, the path and the reason.
+func (e *SpecError) Error() string {
+	s := "sandbox: " + e.Field
+	if e.Path != "" {
+		s += " " + e.Path
+	}
+	return s + ": " + e.Reason
+}
+
+// Hint tells what to do.
+func (e *SpecError) Hint() string { return e.Advice }
+
+// resolved is a Spec with real paths and everything found that it protects.
+type resolved struct {
+	workspace string
+	write     []string // real, each once, shortest first
+	protect   []string
+	hold      []string
+	deny      []string // those that exist
+	missing   []string // denied paths that do not exist (yet)
+	reveal    []string
+	show      []string
+	sockets   []string
+	mask      []string
+	tmp       string // "" with HostTmp
+	notes     []string
+}
+
+// resolve checks the paths of a Spec. All mistakes are reported together.
+func resolve(s *Spec) (*resolved, error) {
+	r := &resolved{}
+	var errs []error
+	note := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	note(checkMode(s.Mode))
+	note(checkLimits(s.Limits))
+	if s.Mode == FullAccess {
+		if s.Workspace != "" {
+			dir, err := realFolder("workspace", s.Workspace)
+			note(err)
+			r.workspace = dir
+		}
+		return r, errors.Join(errs...)
+	}
+	note(r.roots(s))
+	note(r.denied(s))
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if err := r.findProtected(s.ProtectNames); err != nil {
+		return nil, err
+	}
+	return r, r.findVisible(s)
+}
+
+func checkMode(m Mode) error {
+	switch m {
+	case ReadOnly, WorkspaceWrite, FullAccess:
+		return nil
+	}
+	return &SpecError{Field: "mode", Reason: fmt.Sprintf("%q is none of %s, %s, %s", string(m), ReadOnly, WorkspaceWrite, FullAccess)}
+}
+
+// Smallest limits under which a program can be started at all.
+const (
+	minMemory    = 16 << 20
+	minProcesses = 8
+	minOpenFiles = 16
+	minFileBytes = 4 << 10
+)
+
+func checkLimits(l Limits) error {
+	var errs []error
+	check := func(name string, v, least int64) {
+		if v < 0 || v > 0 && v < least {
+			errs = append(errs, &SpecError{Field: "limit of " + name, Reason: fmt.Sprintf("%d cannot work: the least is %d", v, least), Advice: "0 means no limit"})
+		}
+	}
+	check("memory", l.MemoryBytes, minMemory)
+	check("processes", l.Processes, minProcesses)
+	check("cpu", l.CPUPercent, 1)
+	check("file size", l.FileBytes, minFileBytes)
+	check("disk space", l.DiskBytes, minFileBytes)
+	check("open files", l.OpenFiles, minOpenFiles)
+	return errors.Join(errs...)
+}
+
+// realFolder resolves a folder that must exist.
+func realFolder(field, name string) (string, error) {
+	if !filepath.IsAbs(name) {
+		return "", &SpecError{Field: field, Path: name, Reason: "is not an absolute path"}
+	}
+	if strings.ContainsRune(name, 0) {
+		return "", &SpecError{Field: field, Path: strings.ReplaceAll(name, "\x00", "\\0"), Reason: "holds a zero byte"}
+	}
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return "", &SpecError{Field: field, Path: name, Reason: reasonOf(err)}
+	}
+	fi, err := os.Stat(real)
+	if err != nil {
+		return "", &SpecError{Field: field, Path: name, Reason: reasonOf(err)}
+	}
+	if !fi.IsDir() {
+		return "", &SpecError{Field: field, Path: name, Reason: "is a file, not a folder", Advice: "list the folder that holds it"}
+	}
+	return real, nil
+}
+
+// reasonOf is the kernel's reason in plain words, without the path again.
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "does not exist"
+	case errors.Is(err, os.ErrPermission):
+		return "may not be read by this user"
+	case errors.Is(err, unix.ELOOP):
+		return "is a circle of links"
+	}
+	if e := errno(err); e != 0 {
+		return e.Error()
+	}
+	return err.Error()
+}
+
+// roots finds the writable roots.
+func (r *resolved) roots(s *Spec) error {
+	var errs []error
+	list := s.Write
+	if s.Workspace != "" {
+		dir, err := realFolder("workspace", s.Workspace)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		r.workspace = dir
+		if s.Mode == WorkspaceWrite && err == nil && !slices.Contains(list, s.Workspace) {
+			list = append([]string{s.Workspace}, list...)
+		}
+	}
+	for _, name := range list {
+		dir, err := realFolder("writable root", name)
+		if err == nil {
+			err = checkRoot(name, dir)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.write = append(r.write, dir)
+	}
+	slices.SortFunc(r.write, byLength)
+	r.write = slices.Compact(r.write)
+	return errors.Join(errs...)
+}
+
+func byLength(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+// checkRoot refuses roots that would undo the confinement.
+func checkRoot(name, dir string) error {
+	for _, bad := range []string{"/", "/proc", "/sys", "/dev"} {
+		if dir == bad || bad != "/" && below(dir, bad) {
+			return &SpecError{Field: "writable root", Path: name, Reason: "would let commands change the system itself",
+				Advice: "list the folder the work is done in"}
+		}
+	}
+	return nil
+}
+
+// denied resolves the denied and revealed paths.
+func (r *resolved) denied(s *Spec) error {
+	var errs []error
+	list := s.Deny
+	if s.Runtime != "" {
+		list = append(append([]string(nil), list...), s.Runtime)
+	}
+	for _, name := range list {
+		real, exists, err := realPath(name)
+		if err != nil {
+			errs = append(errs, &SpecError{Field: "denied path", Path: name, Reason: err.Error()})
+			continue
+		}
+		if !exists {
+			r.missing = append(r.missing, real)
+			continue
+		}
+		for _, root := range r.write {
+			if below(root, real) {
+				errs = append(errs, &SpecError{Field: "denied path", Path: name, Reason: "holds the writable root " + root,
+					Advice: "deny the folders beside it, or do not make it writable"})
+			}
+		}
+		r.deny = append(r.deny, real)
+	}
+	slices.SortFunc(r.deny, byLength)
+	r.deny = slices.Compact(r.deny)
+	for _, name := range s.Reveal {
+		if real, exists, err := realPath(name); err == nil && exists {
+			r.reveal = append(r.reveal, real)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// realPath resolves the links of a path that may be missing: then its longest
+// existing part is resolved.
+func realPath(name string) (real string, exists bool, err error) {
+	if !filepath.IsAbs(name) {
+		return "", false, errors.New("is not an absolute path")
+	}
+	if strings.ContainsRune(name, 0) {
+		return "", false, errors.New("holds a zero byte")
+	}
+	name = filepath.Clean(name)
+	// Nearly always there is no link on the way, and one call tells.
+	if fd, err := openNoLinks(unix.AT_FDCWD, name); err == nil {
+		closeFD(fd)
+		return name, true, nil
+	}
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		return real, true, nil
+	}
+	if name == "/" {
+		return name, true, nil
+	}
+	parent, _, err := realPath(filepath.Dir(name))
+	return filepath.Join(parent, filepath.Base(name)), false, err
+}
+
+// findVisible lists what must stay visible although its folder is replaced, and
+// the sockets of the host.
+func (r *resolved) findVisible(s *Spec) error {
+	replaced := []string{"/run"}
+	if !s.HostTmp {
+		replaced = append(replaced, "/tmp", "/var/tmp")
+	}
+	hidden := func(name string) bool {
+		return slices.ContainsFunc(replaced, func(d string) bool { return below(name, d) })
+	}
+	var errs []error
+	for _, name := range append([]string{r.workspace}, s.Show...) {
+		if name == "" {
+			continue
+		}
+		real, exists, err := realPath(name)
+		if err != nil {
+			errs = append(errs, &SpecError{Field: "shown path", Path: name, Reason: err.Error()})
+		} else if exists && hidden(real) && !slices.Contains(r.write, real) && !slices.Contains(replaced, real) {
+			r.show = append(r.show, real)
+		}
+	}
+	for _, name := range s.Net.UnixSockets {
+		real, exists, err := realPath(name)
+		if err != nil {
+			errs = append(errs, &SpecError{Field: "unix socket", Path: name, Reason: err.Error()})
+			continue
+		}
+		if fi, serr := os.Lstat(real); !exists || serr != nil || fi.Mode()&os.ModeSocket == 0 {
+			r.notes = append(r.notes, "unix socket "+name+" does not exist and stays closed")
+			continue
+		}
+		r.sockets = append(r.sockets, real)
+	}
+	for _, name := range boundNames() {
+		if len(r.mask) == maxMasks {
+			break // a second wall: what connects is looked at anyway
+		}
+		if fi, err := os.Lstat(name); err != nil || fi.Mode()&os.ModeSocket == 0 {
+			continue
+		}
+		if !slices.Contains(r.sockets, name) && (!hidden(name) || slices.ContainsFunc(r.write, func(w string) bool { return below(name, w) })) {
+			r.mask = append(r.mask, name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxMasks bounds the sockets that are covered.
+const maxMasks = 1024

@@ -1,0 +1,208 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// start forks the supervisor of one command. It runs on the locked thread.
+func (in *initProcess) start(r request, fds []int) {
+	defer closeAll(fds)
+	refuse := func(step string, err error) {
+		// When the runner cannot be told it is gone, and so is everything here soon.
+		_ = in.wire.sendJSON(msgRefused, r.ID, refusedMessage{ID: r.ID, Step: step, Text: err.Error(), Errno: int(errno(err))})
+	}
+	st, done, err := in.streams(&r, fds)
+	if err != nil {
+		refuse("preparing input and output", err)
+		return
+	}
+	defer done()
+	ruleset := -1
+	if in.plan.Confined && in.facts.Landlock > 0 {
+		if ruleset, _, err = landlockRuleset(in.facts.Landlock, &in.plan); err != nil {
+			refuse("landlock", err)
+			return
+		}
+		defer closeFD(ruleset)
+	}
+	a := &arena{}
+	r.Path = pathOf(r.Env)
+	sup, cmd, after := in.supervisorScript(a), in.commandScript(a, &r, st, r.TTY != nil, ruleset), in.afterScript(a)
+	f := in.family(a, &r, sup, cmd, after)
+	if a.err != nil {
+		refuse("memory", a.err)
+		return
+	}
+	pid, err := fork(f)
+	if err != nil {
+		refuse("fork", err)
+		if err := a.release(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
+	in.mu.Lock()
+	in.running[r.ID] = pid
+	in.mu.Unlock()
+	go in.reap(r.ID, pid, f, a, [2][]string{sup.names, cmd.names})
+}
+
+// family collects what the supervisor needs.
+func (in *initProcess) family(a *arena, r *request, sup, cmd, after *script) *family {
+	f := family{control: uintptr(in.controlFD), mask: ^uint64(0), tick: unix.Timespec{Nsec: 1e6}}
+	f.msg.id = r.ID
+	f.prepare, f.nPrepare = sup.store()
+	f.command, f.nCommand = cmd.store()
+	f.after, f.nAfter = after.store()
+	if in.plan.Namespaces {
+		f.cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
+	} else {
+		f.subreaper = 1
+	}
+	return place(a, f)
+}
+
+// fork blocks all signals around the clone: a handler must not run in the child.
+func fork(f *family) (int, error) {
+	var all, old unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+		return 0, fmt.Errorf("blocking signals: %w", err)
+	}
+	pid, errno := spawn(f)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
+		return 0, fmt.Errorf("unblocking signals: %w", err)
+	}
+	if errno != 0 {
+		return 0, fmt.Errorf("clone: %w", errno)
+	}
+	return int(pid), nil
+}
+
+// reap waits until the supervisor, and with it its pid namespace, is gone.
+func (in *initProcess) reap(id uint32, pid int, f *family, a *arena, names [2][]string) {
+	// WNOWAIT keeps the number taken until nobody can signal it any more.
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	var ws unix.WaitStatus
+	var ru unix.Rusage
+	in.mu.Lock()
+	for {
+		if _, err := unix.Wait4(pid, &ws, 0, &ru); err != unix.EINTR {
+			break
+		}
+	}
+	delete(in.running, id)
+	in.mu.Unlock()
+	if in.listeners != nil {
+		in.listeners.drop(id)
+	}
+	if !in.plan.Namespaces {
+		in.killOrphans()
+	}
+	if err := in.lastMessage(id, ws, &ru, f, names); err != nil {
+		in.end(err)
+	}
+	if err := a.release(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// lastMessage tells the runner that a tree is gone, or that it never was.
+func (in *initProcess) lastMessage(id uint32, ws unix.WaitStatus, ru *unix.Rusage, f *family, names [2][]string) error {
+	if f.failedErrno == 0 {
+		return in.wire.sendStatus(status{kind: msgGone, id: id, wait: int32(ws), utime: ru.Utime, stime: ru.Stime, rss: ru.Maxrss})
+	}
+	e := unix.Errno(f.failedErrno)
+	m := refusedMessage{ID: id, Step: "fork", Errno: int(e), Text: e.Error()}
+	list, at := names[1], f.failedStep
+	if at&stepOfSupervisor != 0 {
+		list, at = names[0], at&^stepOfSupervisor
+	}
+	if at >= 1 && at <= uintptr(len(list)) {
+		m.Step = list[at-1]
+	}
+	return in.wire.sendJSON(msgRefused, id, m)
+}
+
+// streams finds the command's standard descriptors: those that came with the
+// request, a terminal of the sandbox's own instance, or /dev/null.
+func (in *initProcess) streams(r *request, fds []int) (st streams, done func(), err error) {
+	if r.TTY != nil {
+		return in.terminal(r)
+	}
+	next := func(have bool) (int, error) {
+		if have && len(fds) == 0 {
+			return -1, fmt.Errorf("a descriptor is missing from the request")
+		}
+		if !have {
+			return -1, nil
+		}
+		fd := fds[0]
+		fds = fds[1:]
+		return fd, nil
+	}
+	null := -1
+	done = func() { closeFD(null) }
+	for _, s := range []struct {
+		have bool
+		fd   *int
+	}{{r.Stdin, &st.in}, {r.Stdout, &st.out}, {r.Stderr, &st.err}} {
+		if *s.fd, err = next(s.have); err != nil {
+			return st, done, err
+		}
+	}
+	if st.err < 0 {
+		st.err = st.out
+	}
+	if st.in < 0 {
+		if null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return st, done, fmt.Errorf("/dev/null: %w", err)
+		}
+		st.in = null
+	}
+	return st, done, nil
+}
+
+// terminal opens one and sends its master to the runner.
+func (in *initProcess) terminal(r *request) (st streams, done func(), err error) {
+	m, s, err := pty.Open()
+	if err != nil {
+		return st, nil, fmt.Errorf("opening a terminal: %w", err)
+	}
+	done = func() {
+		_ = m.Close() // the runner holds the master, the command the slave
+		_ = s.Close()
+	}
+	if err := pty.Setsize(s, &pty.Winsize{Rows: r.TTY.Rows, Cols: r.TTY.Cols}); err != nil {
+		done()
+		return st, nil, fmt.Errorf("setting the terminal's size: %w", err)
+	}
+	master, slave := int(m.Fd()), int(s.Fd())
+	if err := in.wire.sendStatus(status{kind: msgTerminal, id: r.ID}, master); err != nil {
+		done()
+		return st, nil, err
+	}
+	return streams{slave, slave, slave}, done, nil
+}
+
+// pathOf is PATH in an environment; of two the last wins.
+func pathOf(env []string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], "PATH="); ok {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,381 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The runner's side of an init.
+
+// openBound is how long an init may take to get ready: a machine under load and
+// 10 000 denied paths are well inside.
+const openBound = 60 * time.Second
+
+// startBound is how long a program may take to be started.
+const startBound = 30 * time.Second
+
+// initEnv is the environment of the init. Commands never see its process, but
+// nothing of the runner's belongs there anyway.
+var initEnv = []string{"GOMAXPROCS=2", "GOTRACEBACK=single"}
+
+// allNamespaces are those of a confined init besides the user namespace.
+const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+
+// initConn is a running init.
+type initConn struct {
+	wire   *wire
+	proc   *os.Process
+	facts  facts
+	proxy  net.Listener
+	addr   string
+	stderr tailWriter
+	dead   chan struct{} // closed when the init has been reaped
+	// namespaces: a tree ends with its supervisor; otherwise it must be killed.
+	namespaces bool
+
+	mu      sync.Mutex
+	nextID  uint32
+	pending map[uint32]*entry
+	lost    error // why no command can be started any more
+}
+
+// entry is one command of an init.
+type entry struct {
+	p        *Process
+	argv     []string
+	started  chan error // one value
+	terminal chan *os.File
+	exited   bool
+	exit     Exit
+}
+
+// tailWriter keeps the last words of the init.
+type tailWriter struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const tailSize = 4 << 10
+
+func (t *tailWriter) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b...)
+	if len(t.b) > 2*tailSize {
+		t.b = append([]byte(nil), t.b[len(t.b)-tailSize:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tailWriter) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return tail(t.b, tailSize)
+}
+
+// launched is an init that waits for its plan.
+type launched struct {
+	c        *initConn
+	planPipe *os.File
+}
+
+// launch starts an init with the namespaces of flags.
+func launch(flags uintptr) (*launched, error) {
+	ours, theirs, err := wirePair()
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWire(ours)
+	if err != nil {
+		return nil, errors.Join(err, theirs.Close())
+	}
+	planR, planW, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, theirs.Close(), w.c.Close())
+	}
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, theirs.Close(), w.c.Close(), planR.Close(), planW.Close())
+	}
+	c := &initConn{wire: w, dead: make(chan struct{}), pending: map[uint32]*entry{}}
+	err = c.run(flags, theirs, planR, errW)
+	err = errors.Join(err, theirs.Close(), planR.Close(), errW.Close())
+	if err != nil {
+		return nil, errors.Join(err, w.c.Close(), planW.Close(), errR.Close())
+	}
+	go func() {
+		_, _ = io.Copy(&c.stderr, errR) // ends with the init
+		_ = errR.Close()
+	}()
+	return &launched{c, planW}, nil
+}
+
+// run starts the process and waits for it on one thread: the kernel kills the
+// init when the thread that forked it ends.
+func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	sys := &syscall.SysProcAttr{Cloneflags: flags, Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if flags&unix.CLONE_NEWUSER != 0 {
+		sys.AmbientCaps = initCapabilities
+	}
+	attr := &os.ProcAttr{Dir: "/", Env: initEnv, Files: []*os.File{null, null, stderr, control, plan}, Sys: sys}
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread must not be used for anything else, and ends
+		// with this goroutine, after the init.
+		runtime.LockOSThread()
+		p, err := os.StartProcess("/proc/self/exe", []string{initName}, attr)
+		c.proc = p
+		result <- err
+		if err != nil {
+			close(c.dead)
+			return
+		}
+		if _, err := p.Wait(); err != nil {
+			_, _ = fmt.Fprintln(&c.stderr, err)
+		}
+		close(c.dead)
+	}()
+	return errors.Join(<-result, null.Close())
+}
+
+// configure sends the plan and waits until the init is ready.
+func (l *launched) configure(ctx context.Context, p *plan) error {
+	c := l.c
+	c.namespaces = p.Namespaces
+	b, err := json.Marshal(p)
+	if err != nil {
+		return errors.Join(fmt.Errorf("sandbox: plan: %w", err), l.planPipe.Close())
+	}
+	_, err = l.planPipe.Write(b)
+	if err = errors.Join(err, l.planPipe.Close()); err != nil {
+		return fmt.Errorf("sandbox: sending the plan: %w%s", err, c.lastWords())
+	}
+	ready := make(chan error, 1)
+	go c.receive(ready)
+	timeout := time.NewTimer(openBound)
+	defer timeout.Stop()
+	select {
+	case err := <-ready:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timeout.C:
+		return fmt.Errorf("sandbox: the init was not ready within %s", openBound)
+	}
+}
+
+// lastWords is what the dying init said.
+func (c *initConn) lastWords() string {
+	select {
+	case <-c.dead:
+	case <-time.After(time.Second):
+	}
+	if s := c.stderr.String(); s != "" {
+		return ": " + s
+	}
+	return ""
+}
+
+// receive handles everything the init and its supervisors say.
+func (c *initConn) receive(ready chan<- error) {
+	buf := make([]byte, maxInline+1024)
+	isReady := false
+	for {
+		n, fds, err := c.wire.receive(buf)
+		if err != nil {
+			if !isReady {
+				ready <- errors.New("sandbox: the init ended before it was ready" + c.lastWords())
+			}
+			c.end()
+			return
+		}
+		kind, id, body, ok := parseHeader(buf[:n])
+		if !ok {
+			closeAll(fds)
+			continue
+		}
+		switch kind {
+		case msgReady:
+			isReady = true
+			ready <- c.ready(body, fds)
+		case msgTerminal:
+			c.terminal(id, fds)
+		case msgRefused:
+			var m refusedMessage
+			if err := json.Unmarshal(body, &m); err != nil {
+				m = refusedMessage{Step: "start", Text: err.Error()}
+			}
+			c.refused(id, &m)
+		default:
+			closeAll(fds)
+			if s, ok := parseStatus(buf[:n]); ok {
+				c.status(s)
+			}
+		}
+	}
+}
+
+func (c *initConn) ready(body []byte, fds []int) error {
+	var m readyMessage
+	if err := json.Unmarshal(body, &m); err != nil {
+		closeAll(fds)
+		return fmt.Errorf("sandbox: the init's report: %w", err)
+	}
+	c.facts, c.addr = m.Facts, m.ProxyAddr
+	if len(fds) == 0 {
+		return nil
+	}
+	f := os.NewFile(uintptr(fds[0]), "proxy")
+	l, err := net.FileListener(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("sandbox: the proxy's listener: %w", err)
+	}
+	c.proxy = l
+	return nil
+}
+
+func (c *initConn) entry(id uint32) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending[id]
+}
+
+func (c *initConn) terminal(id uint32, fds []int) {
+	e := c.entry(id)
+	if e == nil || len(fds) != 1 || unix.SetNonblock(fds[0], true) != nil {
+		closeAll(fds)
+		return
+	}
+	e.terminal <- os.NewFile(uintptr(fds[0]), "terminal")
+}
+
+func (c *initConn) refused(id uint32, m *refusedMessage) {
+	e := c.entry(id)
+	if e == nil {
+		return
+	}
+	e.started <- m.err(e.argv)
+	c.forget(id)
+}
+
+func (c *initConn) forget(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, id)
+}
+
+// status handles a supervisor's word, or the init's that it is gone.
+func (c *initConn) status(s status) {
+	e := c.entry(s.id)
+	if e == nil {
+		return
+	}
+	switch s.kind {
+	case msgStarted:
+		e.started <- nil
+	case msgExited:
+		e.exited = true
+		e.exit = exitOf(syscall.WaitStatus(s.wait))
+		e.exit.CPU = time.Duration(s.utime.Nano() + s.stime.Nano())
+		e.exit.PeakBytes = s.rss << 10
+		e.p.mainExited()
+		if !c.namespaces {
+			e.p.tree.kill() // what it left in the background
+		}
+	case msgGone:
+		c.forget(s.id)
+		x := e.exit
+		if !e.exited {
+			// The supervisor was killed, and the command with it.
+			x = exitOf(syscall.WaitStatus(unix.SIGKILL))
+		}
+		// The supervisor's own use is that of a fork: below what is measured.
+		if cpu := time.Duration(s.utime.Nano() + s.stime.Nano()); cpu > x.CPU {
+			x.CPU = cpu
+		}
+		x.Measured = "rusage"
+		select {
+		case e.started <- errors.New("sandbox: the command's supervisor was killed"):
+		default: // it has been told already
+		}
+		e.p.finish(x, nil)
+	}
+}
+
+// exitOf reads a wait status.
+func exitOf(ws syscall.WaitStatus) Exit {
+	if ws.Signaled() {
+		return Exit{Code: 128 + int(ws.Signal()), Signal: int(ws.Signal())}
+	}
+	return Exit{Code: ws.ExitStatus()}
+}
+
+// end is called when the control socket is closed: the init is dead or dying,
+// and with it every command.
+func (c *initConn) end() {
+	<-c.dead
+	c.mu.Lock()
+	c.lost = errors.New("sandbox: the init is gone" + c.lastWords())
+	left := c.pending
+	c.pending = map[uint32]*entry{}
+	c.mu.Unlock()
+	for _, e := range left {
+		select {
+		case e.started <- c.lost:
+		default:
+		}
+		x := e.exit
+		if !e.exited {
+			x = exitOf(syscall.WaitStatus(unix.SIGKILL))
+		}
+		x.Measured = "rusage"
+		e.p.finish(x, nil)
+	}
+}
+
+// stop kills the init and waits until it and everything in it is gone.
+func (c *initConn) stop() error {
+	var err error
+	if c.proc != nil {
+		if err = c.proc.Kill(); errors.Is(err, os.ErrProcessDone) {
+			err = nil
+		}
+		<-c.dead
+	}
+	if c.proxy != nil {
+		if cerr := c.proxy.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+			err = errors.Join(err, cerr)
+		}
+	}
+	return errors.Join(err, c.wire.c.Close())
+}
+
+// confinedTree is the tree of a command of an init.
+type confinedTree struct {
+	c  *initConn
+	id uint32
+}
+
+func (t confinedTree) signal(s syscall.Signal) error {
+	return t.c.wire.sendRequest(request{Op: "signal", ID: t.id, Signal: int(s)})
+}
+
+func (t confinedTree) kill() {
+	// A socket that is closed means that the init, and the tree with it, is gone.
+	_ = t.c.wire.sendRequest(request{Op: "kill", ID: t.id})
+}

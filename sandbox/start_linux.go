@@ -1,0 +1,225 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Start runs one command in the sandbox. Three things may happen:
+//
+//  1. The program runs: a Process, whose Wait must be called sooner or later.
+//  2. The program cannot be run (missing, not executable, no such folder): a
+//     [*StartError].
+//  3. The sandbox itself failed: any other error. Nothing has run.
+//
+// When ctx ends, the tree gets SIGTERM and after a short grace SIGKILL.
+func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
+	if err := b.checkCommand(&c); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	conn, err := b.conn(ctx, c.Unsandboxed)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{done: make(chan struct{}), gone: make(chan struct{})}
+	s, err := openStreams(p, &c)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2), terminal: make(chan *os.File, 1)}
+	id, err := conn.register(e)
+	if err != nil {
+		return nil, errors.Join(err, s.close(), p.discard())
+	}
+	p.tree = confinedTree{conn, id}
+	req := request{Op: "start", ID: id, Argv: c.Argv, Env: c.Env, Dir: c.Dir, Helper: c.Helper, TTY: c.TTY, Limits: c.Limits,
+		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
+	err = errors.Join(conn.wire.sendRequest(req, s.fds()...), s.close())
+	if err == nil {
+		err = e.await(ctx)
+	}
+	if err != nil {
+		p.tree.kill()
+		conn.forget(id)
+		return nil, errors.Join(err, p.discard())
+	}
+	if c.Stdin != nil && c.TTY == nil && !c.KeepStdin {
+		go p.feed(c.Stdin)
+	}
+	if ctx.Done() != nil {
+		go p.endWith(ctx)
+	}
+	return p, nil
+}
+
+// checkCommand fills in defaults and refuses what execve would misread.
+func (b *Sandbox) checkCommand(c *Command) error {
+	if c.Helper == "" && (len(c.Argv) == 0 || c.Argv[0] == "") {
+		return &StartError{Program: "command", Step: stepExec, Reason: "no program given"}
+	}
+	name := c.Helper
+	if name == "" {
+		name = c.Argv[0]
+	}
+	for _, s := range append(append([]string{c.Dir, c.Helper}, c.Argv...), c.Env...) {
+		if strings.ContainsRune(s, 0) {
+			return &StartError{Program: strings.ReplaceAll(name, "\x00", `\0`), Step: stepExec, Reason: "an argument or variable holds a zero byte"}
+		}
+	}
+	if c.Dir == "" {
+		if c.Dir = b.plan.Workspace; c.Dir == "" {
+			c.Dir = "/"
+		}
+	}
+	if !filepath.IsAbs(c.Dir) {
+		return &StartError{Program: name, Step: stepDir, Reason: "the folder " + c.Dir + " is not an absolute path"}
+	}
+	return nil
+}
+
+// childStreams are the ends of pipes that the command gets.
+type childStreams struct{ in, out, err *os.File }
+
+// openStreams makes the pipes of a command and keeps our ends in p. With a
+// terminal there are none: it comes from the init.
+func openStreams(p *Process, c *Command) (s childStreams, err error) {
+	if c.TTY != nil {
+		p.tty = true
+		return s, nil
+	}
+	var r *os.File
+	if r, s.out, err = os.Pipe(); err != nil {
+		return s, fmt.Errorf("sandbox: a pipe for output: %w", err)
+	}
+	p.out = &outputReader{f: r}
+	if c.SplitStderr {
+		if r, s.err, err = os.Pipe(); err != nil {
+			return s, errors.Join(fmt.Errorf("sandbox: a pipe for output: %w", err), s.close(), p.discard())
+		}
+		p.errOut = &outputReader{f: r}
+	}
+	if c.Stdin != nil || c.KeepStdin {
+		if s.in, p.in, err = os.Pipe(); err != nil {
+			return s, errors.Join(fmt.Errorf("sandbox: a pipe for input: %w", err), s.close(), p.discard())
+		}
+	}
+	return s, nil
+}
+
+func (s childStreams) files() []*os.File {
+	var out []*os.File
+	for _, f := range []*os.File{s.in, s.out, s.err} {
+		if f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (s childStreams) fds() []int {
+	var out []int
+	for _, f := range s.files() {
+		out = append(out, int(f.Fd()))
+	}
+	return out
+}
+
+func (s childStreams) close() error {
+	var errs []error
+	for _, f := range s.files() {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// register gives the command its number.
+func (c *initConn) register(e *entry) (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost != nil {
+		return 0, c.lost
+	}
+	c.nextID++
+	c.pending[c.nextID] = e
+	return c.nextID, nil
+}
+
+// await waits until the program runs or cannot.
+func (e *entry) await(ctx context.Context) error {
+	timeout := time.NewTimer(startBound)
+	defer timeout.Stop()
+	if e.p.tty {
+		select {
+		case f := <-e.terminal:
+			e.p.in, e.p.out = f, &outputReader{f: f}
+		case err := <-e.started:
+			if err == nil {
+				err = errors.New("sandbox: the command has no terminal")
+			}
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timeout.C:
+			return fmt.Errorf("sandbox: no terminal within %s", startBound)
+		}
+	}
+	select {
+	case err := <-e.started:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timeout.C:
+		return fmt.Errorf("sandbox: the program was not started within %s", startBound)
+	}
+}
+
+// err makes an error of a refusal: a StartError when the command is at fault.
+func (m *refusedMessage) err(argv []string) error {
+	e := unix.Errno(m.Errno)
+	if m.Step != stepDir && m.Step != stepExec {
+		return fmt.Errorf("sandbox: %s: %s", m.Step, m.Text)
+	}
+	name := "helper"
+	if len(argv) > 0 {
+		name = argv[0]
+	}
+	se := &StartError{Program: name, Step: m.Step, Err: syscall.Errno(e), Reason: e.Error()}
+	switch {
+	case m.Step == stepDir && e == unix.ENOENT:
+		se.Reason = "the working folder does not exist"
+	case m.Step == stepDir && e == unix.ENOTDIR:
+		se.Reason = "the working folder is a file"
+	case m.Step == stepDir:
+		se.Reason = "the working folder cannot be entered: " + e.Error()
+	case e == unix.ENOENT && strings.Contains(name, "/"):
+		se.Reason = "no such program, or the interpreter it names is missing"
+	case e == unix.ENOENT || e == unix.ENOTDIR:
+		se.Reason = "no such program in PATH"
+	case e == unix.EACCES:
+		se.Reason = "may not be executed"
+	case e == unix.ENOEXEC:
+		se.Reason = "is no program this machine can run (a script needs a first line with #!)"
+	case e == unix.E2BIG:
+		se.Reason = "its arguments and environment are too long for the kernel"
+	}
+	return se
+}
+
+// feed copies stdin to the command. A command that does not read it is no error,
+// nor is one that ends before all is read.
+func (p *Process) feed(r io.Reader) {
+	_, _ = io.Copy(p, r)
+	_ = p.CloseStdin()
+}

@@ -1,0 +1,220 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The control socket joins the runner and the init: packets, so that messages
+// stay whole, with descriptors beside them. Requests are JSON; a large one
+// travels in a memory file. Replies begin with a status header.
+
+const (
+	// maxInline is below the smallest socket buffer that systems configure.
+	maxInline = 32 << 10
+	// maxFDs is how many descriptors one message carries at most.
+	maxFDs = 8
+)
+
+// wire is one end of the control socket.
+type wire struct{ c *net.UnixConn }
+
+// newWire takes over f.
+func newWire(f *os.File) (*wire, error) {
+	c, err := net.FileConn(f)
+	if cerr := f.Close(); cerr != nil && err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: control socket: %w", err)
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("sandbox: the control descriptor is no Unix socket"), c.Close())
+	}
+	return &wire{u}, nil
+}
+
+// wirePair makes a connected pair of packet sockets.
+func wirePair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sandbox: control socket: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control of the init"), nil
+}
+
+// sendRequest sends r with the descriptors.
+func (w *wire) sendRequest(r request, fds ...int) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("sandbox: request: %w", err)
+	}
+	head := byte('i')
+	if len(b) > maxInline {
+		f, err := memoryFile(b)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		head, b = 'm', nil
+		fds = append([]int{int(f.Fd())}, fds...)
+	}
+	return w.send(append([]byte{head}, b...), fds...)
+}
+
+func (w *wire) send(b []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := w.c.WriteMsgUnix(b, oob, nil); err != nil {
+		return fmt.Errorf("sandbox: control socket: %w", err)
+	}
+	return nil
+}
+
+// receive reads one message. The caller owns the descriptors.
+func (w *wire) receive(buf []byte) (n int, fds []int, err error) {
+	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
+	n, oobn, flags, _, err := w.c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return 0, nil, err
+	}
+	if n == 0 {
+		return 0, nil, io.EOF
+	}
+	if oobn > 0 {
+		ms, err := unix.ParseSocketControlMessage(oob[:oobn])
+		if err != nil {
+			return 0, nil, fmt.Errorf("sandbox: control message: %w", err)
+		}
+		for _, m := range ms {
+			got, err := unix.ParseUnixRights(&m)
+			if err != nil {
+				return 0, nil, fmt.Errorf("sandbox: control message: %w", err)
+			}
+			fds = append(fds, got...)
+		}
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(fds)
+		return 0, nil, errors.New("sandbox: a control message was cut off")
+	}
+	return n, fds, nil
+}
+
+// receiveRequest reads one request.
+func (w *wire) receiveRequest(buf []byte) (r request, fds []int, err error) {
+	n, fds, err := w.receive(buf)
+	if err != nil {
+		return r, nil, err
+	}
+	body := buf[1:n]
+	if buf[0] == 'm' {
+		if len(fds) == 0 {
+			return r, nil, errors.New("sandbox: a request without its memory file")
+		}
+		f := os.NewFile(uintptr(fds[0]), "request")
+		fds = fds[1:]
+		body, err = readWhole(f)
+		if err != nil {
+			closeAll(fds)
+			return r, nil, err
+		}
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		closeAll(fds)
+		return r, nil, fmt.Errorf("sandbox: request: %w", err)
+	}
+	return r, fds, nil
+}
+
+func readWhole(f *os.File) ([]byte, error) {
+	defer f.Close()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("sandbox: request: %w", err)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: request: %w", err)
+	}
+	return b, nil
+}
+
+// memoryFile holds b in a file without a name.
+func memoryFile(b []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("request", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: memory file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "request")
+	if _, err := f.Write(b); err != nil {
+		return nil, errors.Join(fmt.Errorf("sandbox: memory file: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// sendJSON sends a message whose body is JSON.
+func (w *wire) sendJSON(kind uint32, id uint32, v any, fds ...int) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("sandbox: message: %w", err)
+	}
+	return w.send(append(header(kind, id), b...), fds...)
+}
+
+// sendStatus sends a status as a supervisor does.
+func (w *wire) sendStatus(s status, fds ...int) error {
+	return w.send(unsafe.Slice((*byte)(unsafe.Pointer(&s)), int(unsafe.Sizeof(s))), fds...)
+}
+
+func header(kind, id uint32) []byte {
+	var b []byte
+	for _, v := range []uint32{kind, id} {
+		b = append(b, byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
+	}
+	return b
+}
+
+// parseHeader splits a message.
+func parseHeader(b []byte) (kind, id uint32, body []byte, ok bool) {
+	if len(b) < 8 {
+		return 0, 0, nil, false
+	}
+	le := func(b []byte) uint32 {
+		return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+	}
+	return le(b), le(b[4:]), b[8:], true
+}
+
+// parseStatus reads a whole status message.
+func parseStatus(b []byte) (s status, ok bool) {
+	if len(b) != int(unsafe.Sizeof(s)) {
+		return s, false
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s)), len(b)), b)
+	return s, true
+}
+
+// closeAll closes descriptors that are not wanted any more.
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		closeFD(fd)
+	}
+}
+
+// closeFD closes a descriptor nothing was written through: its result tells
+// nothing that could be acted on.
+func closeFD(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
