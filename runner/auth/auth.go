@@ -155,16 +155,17 @@ type Credential struct {
 	endpoint *endpoint // nil as above
 	account  string    // of the ChatGPT login; never changes
 
-	mu     sync.Mutex
-	known  []string        // every secret so far
-	seen   map[string]bool // the same, for lookup
-	login  login           // the ChatGPT login in force
-	flight *flight         // the refresh that is running
-	fails  map[string]*setback
-	fatal  *Error // a refresh whose result is not in auth.json
-	closed bool
-	unsent []byte // the newest bundle that the write-back did not take
-	owed   bool   // an earlier run's write-back failed or never happened
+	mu      sync.Mutex
+	known   []string        // every secret so far
+	seen    map[string]bool // the same, for lookup
+	login   login           // the ChatGPT login in force
+	flight  *flight         // the refresh that is running
+	fails   map[string]*setback
+	fatal   *Error // a refresh whose result is not in auth.json
+	closed  bool
+	unsent  []byte // the newest bundle that the write-back did not take
+	rescued string // where it is kept until then, if auth.json cannot take it
+	owed    bool   // an earlier run's write-back failed or never happened
 
 	asking sync.Mutex
 	whoami string // the account of a personal token; guarded by asking

@@ -195,3 +195,37 @@ func (b *steppingBody) Read(p []byte) (int, error) {
 	}
 	return b.ReadCloser.Read(p)
 }
+
+// memFile is a file in memory whose writes stop after limit bytes.
+type memFile struct {
+	diskFile
+	b     []byte
+	limit *int
+}
+
+func (m *memFile) WriteAt(p []byte, off int64) (int, error) {
+	for i, c := range p {
+		if *m.limit <= 0 {
+			return i, io.ErrShortWrite
+		}
+		*m.limit--
+		for int64(len(m.b)) <= off+int64(i) {
+			m.b = append(m.b, 0)
+		}
+		m.b[off+int64(i)] = c
+	}
+	return len(p), nil
+}
+
+func (m *memFile) Truncate(n int64) error {
+	if *m.limit <= 0 {
+		return io.ErrShortWrite
+	}
+	*m.limit--
+	if n < int64(len(m.b)) {
+		m.b = m.b[:n]
+	}
+	return nil
+}
+
+func (m *memFile) Sync() error { return nil }

@@ -1,9 +1,11 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -340,12 +342,20 @@ func (c *Credential) rescue(text []byte, at stored, said *event.AuthRefreshed) *
 	return e
 }
 
+// rescueFile puts text into the rescue folder, once.
 func (c *Credential) rescueFile(text []byte) (string, error) {
 	if c.src.RescueDir == "" {
 		return "", errors.New("no rescue folder")
 	}
 	path := filepath.Join(c.src.RescueDir, "auth-"+digest(text)+".json")
 	f, err := c.src.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		have, err := c.store.readFile(path)
+		if err == nil && !bytes.Equal(have, text) {
+			err = fs.ErrExist
+		}
+		return path, err
+	}
 	if err != nil {
 		return "", err
 	}

@@ -29,6 +29,9 @@ func (c *Credential) handOver(text []byte, e *Error, said *event.AuthRefreshed) 
 		if said.Persisted == nowhere {
 			if path, err := c.rescueFile(text); err == nil {
 				said.Persisted, said.Path = byRecovery, path
+				c.mu.Lock()
+				c.rescued = path
+				c.mu.Unlock()
 			}
 		}
 		return e
@@ -84,7 +87,7 @@ func (c *Credential) Close(ctx context.Context) error {
 
 func (c *Credential) lastWriteback(ctx context.Context) error {
 	c.mu.Lock()
-	text, owed := c.unsent, c.owed
+	text, owed, rescued := c.unsent, c.owed, c.rescued
 	c.mu.Unlock()
 	if c.src.Writeback == nil || text == nil && !owed {
 		return nil
@@ -102,6 +105,12 @@ func (c *Credential) lastWriteback(ctx context.Context) error {
 	err := c.src.Writeback(bounded, text)
 	if err == nil {
 		c.settleDebt(ctx)
+		if rescued != "" && where == "" {
+			// It was kept for this moment; one login in one place.
+			if err := c.src.disk.Remove(rescued); err != nil {
+				c.src.Emit(event.Notice{Class: "auth_rescue", Message: fmt.Sprintf("%s holds a login and is not needed any more, but cannot be removed: %v", rescued, reason(err))})
+			}
+		}
 		c.src.Emit(event.Notice{Class: "auth_writeback", Message: "the write-back of the refreshed login succeeded at the end of the run"})
 		return nil
 	}
