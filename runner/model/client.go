@@ -47,6 +47,10 @@ type Options struct {
 	// beyond it ends the call at once.
 	RetryBudget time.Duration
 
+	// MaxResponseBytes bounds one response on the wire, deltas and comments
+	// included (default 128 MiB).
+	MaxResponseBytes int64
+
 	// HTTP replaces the client's own HTTP client; redirects are refused anyway.
 	HTTP *http.Client
 	// Proxy chooses the proxy when HTTP is nil; nil uses none. The environment
@@ -93,6 +97,9 @@ func NewClient(o Options) (*Client, error) {
 	orDefault(&o.IdleTimeout, defaultIdleTimeout)
 	orDefault(&o.ResponseTimeout, defaultResponseTimeout)
 	orDefault(&o.RetryBudget, defaultRetryBudget)
+	if o.MaxResponseBytes <= 0 {
+		o.MaxResponseBytes = defaultMaxResponse
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -283,7 +290,7 @@ func (c *Client) attempt(ctx context.Context, k *call, begin time.Time) (*Respon
 		return nil, c.timedOut(ctx, f)
 	}
 	defer func() { _ = res.Body.Close() }() // what remains of it is not wanted
-	r, f := newReader(res, watch, begin, c.o.Now)
+	r, f := newReader(res, watch, begin, c.o)
 	if f != nil {
 		return nil, c.timedOut(ctx, f)
 	}

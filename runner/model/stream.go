@@ -43,19 +43,19 @@ type outputItem struct {
 }
 
 // newReader checks that res is an event stream.
-func newReader(res *http.Response, watch *watchdog, begin time.Time, now func() time.Time) (*reader, *failure) {
-	body := &streamBody{rc: res.Body}
+func newReader(res *http.Response, watch *watchdog, begin time.Time, o Options) (*reader, *failure) {
+	body := &streamBody{rc: res.Body, most: o.MaxResponseBytes}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil &&
 		(strings.HasSuffix(media, "/html") || strings.HasSuffix(media, "/json")) {
 		start, _ := io.ReadAll(io.LimitReader(body, maxErrorBody)) // a short read is an excerpt all the same
 		_ = body.Close()
 		if e, ok := parseServiceError(start); ok && media == "application/json" {
-			return nil, responseFailure(e, now())
+			return nil, responseFailure(e, o.Now())
 		}
 		return nil, fail(ClassBadResponse, prefixStream+"the service answered with "+media+", not with an event stream").
 			stream().hinting("it begins %q", excerpt(strings.ToValidUTF8(string(start), "\uFFFD"), 200))
 	}
-	r := &reader{body: body, watch: watch, begin: begin, now: now, seen: map[string]bool{}}
+	r := &reader{body: body, watch: watch, begin: begin, now: o.Now, seen: map[string]bool{}}
 	// Only the body of the response is shown to the decoder: decoders are
 	// registered by content type for the whole process, and "text/event-stream"
 	// must mean the same here whatever else is linked.
@@ -267,7 +267,7 @@ func (r *reader) ended() *failure {
 	err := r.dec.Err()
 	switch {
 	case errors.Is(err, errResponseTooLarge):
-		return oversized("the response", maxResponseBytes)
+		return oversized("the response", r.body.most)
 	case errors.Is(err, errEventTooLarge) || errors.Is(err, bufio.ErrTooLong):
 		return oversized("an event", maxEventBytes)
 	case err == nil:

@@ -15,11 +15,11 @@ import (
 // Bounds on what a server may make us hold. A real response is a few hundred
 // kilobytes; these are only met by something that is broken or hostile.
 const (
-	maxEventBytes    = 32 << 20  // one event of the stream
-	maxResponseBytes = 256 << 20 // one response, deltas and comments included
-	maxItemBytes     = 64 << 20  // the items kept of one response
-	maxErrorBody     = 64 << 10  // the part of an error's body that is read
-	maxHeaderBytes   = 1 << 20   // response headers
+	maxEventBytes      = 32 << 20  // one event of the stream
+	defaultMaxResponse = 128 << 20 // Options.MaxResponseBytes
+	maxItemBytes       = 64 << 20  // the items kept of one response
+	maxErrorBody       = 64 << 10  // the part of an error's body that is read
+	maxHeaderBytes     = 1 << 20   // response headers
 )
 
 // Bounds on connecting.
@@ -111,6 +111,7 @@ func transportFailure(err error) *failure {
 // drops a byte order mark.
 type streamBody struct {
 	rc    io.ReadCloser
+	most  int64 // bytes the response may have
 	total int64 // bytes of the response
 	event int64 // bytes since the last event; the decoder reads ahead, so about
 	err   error // why reading stopped
@@ -135,7 +136,7 @@ func (b *streamBody) Read(p []byte) (int, error) {
 		b.total += int64(n)
 		b.event += int64(n)
 		switch {
-		case b.total > maxResponseBytes:
+		case b.total > b.most:
 			err = errResponseTooLarge
 		case b.event > maxEventBytes:
 			err = errEventTooLarge

@@ -207,11 +207,12 @@ func answer(book *model.Playbook, r *http.Request, body []byte) (model.Plan, err
 	return plan, err
 }
 
-// play writes the plan to the wire. Bodies are chunked; every step is flushed.
+// play writes the plan to the wire. Bodies are chunked; every step is flushed. A
+// server that is closed in the meantime breaks the answer off.
 func play(w http.ResponseWriter, r *http.Request, plan model.Plan) {
 	ctx := r.Context()
 	if !wait(ctx, plan.Wait) {
-		return
+		panic(http.ErrAbortHandler)
 	}
 	for name, values := range plan.Header {
 		w.Header()[name] = values
@@ -222,7 +223,7 @@ func play(w http.ResponseWriter, r *http.Request, plan model.Plan) {
 	c := http.NewResponseController(w)
 	for _, step := range plan.Steps {
 		if !wait(ctx, step.Wait) {
-			return
+			panic(http.ErrAbortHandler)
 		}
 		if _, err := w.Write(step.Data); err != nil {
 			return // the client went away
