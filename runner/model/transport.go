@@ -92,13 +92,13 @@ func transportFailure(err error) *failure {
 		host      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
 		dns       *net.DNSError
 		op        *net.OpError
 	)
 	switch {
 	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid),
-		errors.As(err, &record), errors.As(err, &alert):
+		errors.As(err, &record), errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error"):
+		// The last two are how crypto/tls wraps alerts.
 		return fail(ClassTLS, "Connection failed: "+err.Error()).because(err)
 	case errors.As(err, &dns), errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
 		return fail(ClassNetwork, "Connection failed: "+err.Error()).because(err).both().notReached()

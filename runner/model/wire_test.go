@@ -332,6 +332,23 @@ func TestUntrustedCertificate(t *testing.T) {
 	}
 }
 
+// A server that wants another kind of TLS than ours is no passing trouble.
+func TestHandshakeAlert(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
+	srv.StartTLS()
+	defer srv.Close()
+	c, err := model.NewClient(model.Options{BaseURL: srv.URL + "/v1", HTTP: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if o := collect(t.Context(), c, ask("hello")); o.api(t).Class != "tls" {
+		t.Errorf("class %s (%v), want tls", o.api(t).Class, o.err)
+	}
+}
+
 // A redirect is an answer, never followed: the credential and the prompt stay
 // where the configuration sent them.
 func TestRedirectIsNotFollowed(t *testing.T) {
