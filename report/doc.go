@@ -148,9 +148,9 @@ func headline(s *Summary) string {
 	case s.Success():
 		return "success"
 	case s.Class != "" && s.Class != s.Outcome:
-		return s.Outcome + " (" + s.Class + ")"
+		return PlainLine(s.Outcome, 60) + " (" + PlainLine(s.Class, 60) + ")"
 	}
-	return s.Outcome
+	return PlainLine(s.Outcome, 60)
 }
 
 func outcomeFacts(s *Summary) facts {

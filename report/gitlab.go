@@ -83,15 +83,15 @@ func renderDotenv(w io.Writer, s *Summary, _ *Options) error {
 		{"DENIALS", fmt.Sprint(s.Totals.Denials)}, {"FAILED_TOOLS", fmt.Sprint(s.Totals.FailedTools)},
 		{"RETRIES", fmt.Sprint(s.Totals.ModelRetries)}, {"TELEMETRY_LOST", fmt.Sprint(lost)},
 	} {
-		if _, err := fmt.Fprintf(w, "NIGHTSHIFT_%s=%s\n", kv[0], token(kv[1])); err != nil {
+		if _, err := fmt.Fprintf(w, "NIGHTSHIFT_%s=%s\n", kv[0], harmless(kv[1])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// token keeps letters, digits and a few signs, at most 120 of them.
-func token(s string) string {
+// harmless keeps letters, digits and a few signs, at most 120 of them.
+func harmless(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {

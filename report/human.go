@@ -150,7 +150,7 @@ func (h *Human) say(r event.Record) string {
 func (h *Human) sayOurs(r event.Record) string {
 	switch e := r.Event.(type) {
 	case event.PolicyDecision:
-		if e.Outcome == "denied" && e.ItemID == "" { // with an item, the item says it
+		if e.Outcome == "denied" && e.ItemID == "" && e.CallID == "" { // a call has an item, which says it
 			return h.denied(e.Action+" "+e.Subject, &event.Denial{Reason: e.Reason, Source: e.Source, Rule: e.Rule, Origin: e.Origin})
 		}
 		if e.Outcome == "unsandboxed" {
@@ -443,8 +443,8 @@ func (h *Human) outcome(e event.RunCompleted) string {
 	case e.ExitCode != 0:
 		b.WriteString(h.line(styleBad, "failed", "%s (exit code %d)", PlainLine(withClass(cmp.Or(e.Message, e.Outcome), e.Class), 2000), e.ExitCode))
 		b.WriteString(h.hint(e.Hint))
-	case e.Totals.Denials > 0 || e.Totals.FailedTools > 0:
-		b.WriteString(h.line(styleWarn, "done", "with %s and %s", plural(e.Totals.Denials, "denial", "denials"), plural(e.Totals.FailedTools, "failed tool call", "failed tool calls")))
+	case e.Totals.Denials > 0:
+		b.WriteString(h.line(styleWarn, "done", "but %s refused", plural(e.Totals.Denials, "action was", "actions were")))
 	}
 	return b.String()
 }

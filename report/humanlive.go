@@ -24,9 +24,10 @@ func (h *Human) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// line is a marked line: "label: text".
+// line is a marked line: "label: text". Whatever an argument holds, the text is
+// inert and one line.
 func (h *Human) line(s style, label, format string, args ...any) string {
-	return h.paint(s, label+":") + " " + fmt.Sprintf(format, args...) + "\n"
+	return h.paint(s, PlainLine(label, 60)+":") + " " + PlainLine(fmt.Sprintf(format, args...), 8000) + "\n"
 }
 
 // note is a line that brief text leaves out.

@@ -2,10 +2,12 @@ package report
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,7 +48,7 @@ func renderMail(w io.Writer, s *Summary, _ *Options) error {
 		when = time.Unix(0, 0)
 	}
 	from := s.Changes.Base
-	if len(from) != 40 || token(from) != from {
+	if len(from) != 40 || harmless(from) != from {
 		from = strings.Repeat("0", 40)
 	}
 	var b bytes.Buffer
@@ -54,16 +56,18 @@ func renderMail(w io.Writer, s *Summary, _ *Options) error {
 	fmt.Fprintf(&b, "From: %s <%s>\n", mimeWord(name), addr)
 	fmt.Fprintf(&b, "Date: %s\n", when.UTC().Format("Mon, 2 Jan 2006 15:04:05 -0700"))
 	fmt.Fprintf(&b, "Subject: [PATCH] %s\n", mimeWord(subject))
-	b.WriteString("MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\n")
-	b.WriteString(mailBody(s))
-	b.WriteString("---\n\n")
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return err
+	b.WriteString("MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n")
+	body := fmt.Sprintf("%s---\n\n%s-- \nnightshift %s\n\n", mailBody(s), s.patch, PlainLine(s.Run.Version, 60))
+	if strings.Contains(s.patch, "\r") { // git am drops carriage returns of a plain body
+		b.WriteString("Content-Transfer-Encoding: base64\n\n")
+		for chunk := range slices.Chunk([]byte(body), 57) {
+			b.WriteString(base64.StdEncoding.EncodeToString(chunk) + "\n")
+		}
+		b.WriteByte('\n')
+	} else {
+		b.WriteString("Content-Transfer-Encoding: 8bit\n\n" + body)
 	}
-	if _, err := io.WriteString(w, s.patch); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "-- \nnightshift %s\n\n", PlainLine(s.Run.Version, 60))
+	_, err := w.Write(b.Bytes())
 	return err
 }
 
@@ -81,7 +85,7 @@ func mailDetails(s *Summary) (name, addr, subject string) {
 	if line := PlainLine(s.mail.Subject, 200); line != "" {
 		subject = line
 	}
-	return PlainLine(name, 200), token(strings.ReplaceAll(addr, " ", "")), subject
+	return PlainLine(name, 200), harmless(strings.ReplaceAll(addr, " ", "")), subject
 }
 
 // mailBody becomes the commit message: facts of the run as trailers, no text of
@@ -90,7 +94,7 @@ func mailBody(s *Summary) string {
 	var b strings.Builder
 	for _, kv := range [][2]string{{"Nightshift-Thread", s.Run.ThreadID}, {"Nightshift-Model", s.Run.Model},
 		{"Nightshift-Policy", s.Policy.Digest}, {"Nightshift-Outcome", s.Outcome}} {
-		if v := token(kv[1]); v != "" {
+		if v := harmless(kv[1]); v != "" {
 			fmt.Fprintf(&b, "%s: %s\n", kv[0], v)
 		}
 	}

@@ -123,11 +123,11 @@ func renderSARIF(w io.Writer, runs []*Summary, _ *Options) error {
 		Invocations: []sarifInvocation{}, Results: []sarifResult{},
 	}
 	if len(runs) == 1 {
-		run.Automation.ID = "nightshift/" + token(runs[0].Run.Mode) + "/" + token(runs[0].Run.ThreadID)
+		run.Automation.ID = "nightshift/" + harmless(runs[0].Run.Mode) + "/" + harmless(runs[0].Run.ThreadID)
 	}
 	seen := map[string]bool{}
 	for _, s := range runs {
-		run.Tool.Driver.Version = token(s.Run.Version)
+		run.Tool.Driver.Version = harmless(s.Run.Version)
 		run.Invocations = append(run.Invocations, invocationOf(s))
 		if v, ok := versionOf(s); ok && !seen[v.URI+v.Revision] {
 			seen[v.URI+v.Revision] = true
@@ -164,7 +164,7 @@ func invocationOf(s *Summary) sarifInvocation {
 	for _, a := range s.Attention {
 		inv.Notifications = append(inv.Notifications, sarifNotification{"warning", sarifMessage{PlainLine(a.Message, 1000)}, sarifReference{a.Class}})
 	}
-	inv.Properties = map[string]any{"thread": token(s.Run.ThreadID), "model": PlainLine(s.Run.Model, 200), "outcome": s.Outcome, "policyDigest": s.Policy.Digest}
+	inv.Properties = map[string]any{"thread": harmless(s.Run.ThreadID), "model": PlainLine(s.Run.Model, 200), "outcome": s.Outcome, "policyDigest": s.Policy.Digest}
 	return inv
 }
 
@@ -176,7 +176,7 @@ func versionOf(s *Summary) (sarifVersion, bool) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh" || u.Host == "" {
 		return sarifVersion{}, false
 	}
-	return sarifVersion{URI: u.String(), Revision: token(s.Git.Commit), Branch: PlainLine(s.Git.Branch, 200)}, true
+	return sarifVersion{URI: u.String(), Revision: harmless(s.Git.Commit), Branch: PlainLine(s.Git.Branch, 200)}, true
 }
 
 func resultOf(s *Summary, i issue) sarifResult {
@@ -190,7 +190,7 @@ func resultOf(s *Summary, i issue) sarifResult {
 		Fingerprints: map[string]string{
 			"nightshift/v1": i.fingerprint(),
 		},
-		Properties: map[string]any{"thread": token(s.Run.ThreadID), "severity": PlainLine(i.severity, 20)},
+		Properties: map[string]any{"thread": harmless(s.Run.ThreadID), "severity": PlainLine(i.severity, 20)},
 	}
 	if i.seen {
 		r.Properties["confidence"] = i.score
