@@ -14,13 +14,14 @@ type Config struct {
 	ContextWindow    int64 // tokens, 0: unknown
 	CompactLimit     int64 // model_auto_compact_token_limit, 0: none
 	ModelFallback    []string
+	ReviewModel      string // review_model, "" = Model
 
 	ApprovalPolicy string // always "never" in effect; see Policy.ApprovalRequired
 	SandboxMode    string // read-only, workspace-write, danger-full-access
 	WebSearch      string // disabled, cached, indexed, live
 	// AllowLoginShell: false means that shells must not be login shells.
 	AllowLoginShell bool
-	Residency      string // enforce_residency
+	Residency       string // enforce_residency
 
 	Instructions          string // model_instructions_file or instructions, "" = built-in
 	DeveloperInstructions string
@@ -114,9 +115,11 @@ type SkillsConfig struct{ Disabled []string }
 
 // AgentsConfig bounds sub-agents.
 type AgentsConfig struct {
-	MaxThreads int
-	MaxDepth   int
-	Roles      map[string]AgentRole
+	MaxThreads int // 0: not set
+	MaxDepth   int // 0: not set
+	// JobMaxRuntime bounds one worker of a CSV job; 0: the default.
+	JobMaxRuntime time.Duration
+	Roles         map[string]AgentRole
 }
 
 // AgentRole is one entry of [agents].
@@ -125,6 +128,8 @@ type AgentRole struct {
 	ConfigFile  string
 	Model       string
 	Effort      string
+	// Instructions are the role's developer_instructions.
+	Instructions string
 }
 
 // EnvironmentPolicy is shell_environment_policy with our strict defaults.

@@ -24,7 +24,7 @@ type Error struct {
 	Line, Column int    // from 1; 0: the whole file
 	Key          string // dotted key, or the flag
 	Message      string
-	HintText        string
+	HintText     string
 	Kind         ErrorKind
 }
 

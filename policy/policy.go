@@ -32,6 +32,7 @@ type Sources struct {
 	Overrides    []Override // -c, --enable, --disable, in order
 	Flags        Flags
 	Requirements []string // --requirements, absolute paths
+	Rules        []string // further rules files, absolute paths
 	IgnoreUser   bool
 	IgnoreRules  bool
 	Strict       bool // --strict-config

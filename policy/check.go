@@ -1,0 +1,355 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// problem is a finding about one key of a layer.
+type problem struct {
+	at      *node
+	key     string
+	message string
+	hint    string
+}
+
+func (p problem) err(k ErrorKind) *Error {
+	e := &Error{Key: p.key, Message: p.message, HintText: p.hint, Kind: k}
+	if l := p.at.layer; l != nil {
+		e.File, e.Line, e.Column = l.path, p.at.line, p.at.column
+		if l.path == "" {
+			e.Message = p.at.origin() + ": " + p.message
+		}
+	}
+	return e
+}
+
+// findings is what checking one layer gives.
+type findings struct {
+	unknown []problem // keys nobody knows
+	wrong   []problem // wrong types and values
+	unused  []problem // known keys without effect here
+	found   []setting // every known key that is set
+}
+
+// setting is one known key that a layer sets.
+type setting struct {
+	path []string
+	key  *key
+	at   *node
+}
+
+// check compares a layer with the schema.
+func check(root *node, s *schema) *findings {
+	f := &findings{}
+	f.table(root, s, nil)
+	return f
+}
+
+func (f *findings) table(t *node, s *schema, path []string) {
+	for _, name := range t.keys {
+		v := t.fields[name]
+		here := append(slices.Clone(path), name)
+		sub := s.find(name)
+		if sub == nil {
+			f.unknown = append(f.unknown, problem{at: v, key: dotted(here), message: fmt.Sprintf("unknown key %q", dotted(here)), hint: suggestKey(name, here, s)})
+			continue
+		}
+		f.value(v, sub, here)
+	}
+}
+
+func (f *findings) value(v *node, s *schema, path []string) {
+	if s.key != nil {
+		if message := wrongType(v, s.key.typ); message != "" {
+			f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), message, v)})
+			return
+		}
+		f.found = append(f.found, setting{path: path, key: s.key, at: v})
+		if s.key.unused {
+			f.unused = append(f.unused, problem{at: v, key: dotted(path), message: s.key.doc})
+			return
+		}
+	}
+	switch {
+	case s.elem != nil:
+		if v.kind != kArray {
+			f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be a list of tables, not %s", dotted(path), v)})
+			return
+		}
+		for i, item := range v.items {
+			here := append(slices.Clone(path[:len(path)-1]), path[len(path)-1]+"["+strconv.Itoa(i)+"]")
+			if item.kind != kTable {
+				f.wrong = append(f.wrong, problem{at: item, key: dotted(here), message: fmt.Sprintf("%q must be a table, not %s", dotted(here), item)})
+				continue
+			}
+			f.table(item, s.elem, here)
+		}
+	case len(s.children) > 0 || s.wild != nil:
+		if v.kind != kTable {
+			if s.key == nil || s.key.typ == "table" {
+				f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be a table, not %s", dotted(path), v)})
+			}
+			return
+		}
+		f.table(v, s, path)
+	}
+}
+
+// dotted joins a path as TOML would write it.
+func dotted(path []string) string {
+	parts := make([]string, len(path))
+	for i, p := range path {
+		parts[i] = p
+		bare := strings.TrimRight(strings.TrimSuffix(p, "]"), "0123456789")
+		if strings.Trim(strings.TrimSuffix(bare, "["), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" || p == "" {
+			parts[i] = strconv.Quote(p)
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// wrongType is what a value must be, "" if it is.
+func wrongType(v *node, typ string) string {
+	name, arg, _ := strings.Cut(typ, ":")
+	switch name {
+	case "any":
+		return ""
+	case "table":
+		if v.kind == kTable {
+			return ""
+		}
+		return "a table"
+	case "tables":
+		if v.kind == kArray {
+			return ""
+		}
+		return "a list of tables"
+	case "string", "path":
+		if v.kind == kString {
+			return ""
+		}
+		return "a string"
+	case "bool":
+		if v.kind == kBool {
+			return ""
+		}
+		return "true or false"
+	case "int":
+		if v.kind == kInteger && v.number >= 0 {
+			return ""
+		}
+		return "a whole number, not negative"
+	case "number":
+		if v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 {
+			return ""
+		}
+		return "a number, not negative"
+	case "strings", "paths":
+		if listOf(v, kString) {
+			return ""
+		}
+		return "a list of strings"
+	case "string|strings":
+		if v.kind == kString || listOf(v, kString) {
+			return ""
+		}
+		return "a string or a list of strings"
+	case "strmap":
+		if v.kind != kTable {
+			return "a table of strings"
+		}
+		for _, f := range v.fields {
+			if f.kind != kString {
+				return "a table of strings"
+			}
+		}
+		return ""
+	case "enum":
+		words := strings.Split(arg, "|")
+		if v.kind == kString && slices.Contains(words, v.text) {
+			return ""
+		}
+		return oneOf(words)
+	case "enums":
+		words := strings.Split(arg, "|")
+		if listOf(v, kString) && !slices.ContainsFunc(v.items, func(i *node) bool { return !slices.Contains(words, i.text) }) {
+			return ""
+		}
+		return "a list of " + strings.TrimPrefix(oneOf(words), "one of ")
+	case "duration":
+		if _, err := durationOf(v); err != nil {
+			return `a duration such as "90s", "10m" or "1h30m", or seconds`
+		}
+		return ""
+	case "size":
+		if _, err := sizeOf(v); err != nil {
+			return `a size such as 1073741824, "512MiB" or "2GiB"`
+		}
+		return ""
+	case "guarantees":
+		if listOf(v, kString) && !slices.ContainsFunc(v.items, func(i *node) bool { return !slices.Contains(guarantees[:], i.text) }) {
+			return ""
+		}
+		return "a list of " + strings.TrimPrefix(oneOf(guarantees[:]), "one of ")
+	case "approval":
+		if approvalOf(v) != "" {
+			return ""
+		}
+		return oneOf(approvalWords[:]) + " or { granular = { … } }"
+	case "approvals":
+		if v.kind == kArray && !slices.ContainsFunc(v.items, func(i *node) bool { return approvalOf(i) == "" }) {
+			return ""
+		}
+		return "a list of " + strings.TrimPrefix(oneOf(approvalWords[:]), "one of ") + " or { granular = { … } }"
+	case "feature":
+		if v.kind == kBool || v.kind == kTable && (v.fields["enabled"] == nil || v.fields["enabled"].kind == kBool) {
+			return ""
+		}
+		return "true or false"
+	case "exporter":
+		if v.kind == kString && slices.Contains([]string{"none", "statsig", "otlp-http", "otlp-grpc"}, v.text) || v.kind == kTable {
+			return ""
+		}
+		return `"none", or a table otlp-http or otlp-grpc`
+	}
+	return "a value of the unknown type " + typ
+}
+
+// guarantees are the names that sandbox.require takes.
+var guarantees = [...]string{"writes-confined", "reads-confined", "network-confined", "tree-dies", "syscalls-confined", "secrets-hidden", "resources-limited"}
+
+var approvalWords = [...]string{"untrusted", "on-failure", "on-request", "never"}
+
+// approvalOf is the word of an approval policy, "granular" for the table form,
+// "" if it is none.
+func approvalOf(v *node) string {
+	switch {
+	case v.kind == kString && slices.Contains(approvalWords[:], v.text):
+		return v.text
+	case v.kind == kTable && len(v.fields) == 1 && v.fields["granular"] != nil && v.fields["granular"].kind == kTable:
+		for name, f := range v.fields["granular"].fields {
+			if f.kind != kBool || !slices.Contains([]string{"sandbox_approval", "rules", "mcp_elicitations", "request_permissions", "skill_approval"}, name) {
+				return ""
+			}
+		}
+		return "granular"
+	}
+	return ""
+}
+
+func listOf(v *node, k kind) bool {
+	return v.kind == kArray && !slices.ContainsFunc(v.items, func(i *node) bool { return i.kind != k })
+}
+
+func oneOf(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = strconv.Quote(w)
+	}
+	if len(quoted) == 1 {
+		return quoted[0]
+	}
+	return "one of " + strings.Join(quoted, ", ")
+}
+
+// durationOf reads "90s" or whole seconds.
+func durationOf(v *node) (time.Duration, error) {
+	switch v.kind {
+	case kInteger:
+		if v.number < 0 || v.number > int64(time.Duration(1<<63-1)/time.Second) {
+			return 0, fmt.Errorf("%s seconds", v.text)
+		}
+		return time.Duration(v.number) * time.Second, nil
+	case kString:
+		d, err := time.ParseDuration(v.text)
+		if err != nil {
+			return 0, err
+		}
+		if d < 0 {
+			return 0, fmt.Errorf("negative duration %s", v.text)
+		}
+		return d, nil
+	}
+	return 0, fmt.Errorf("%s is no duration", v)
+}
+
+// sizeOf reads bytes, or a number with a unit.
+func sizeOf(v *node) (int64, error) {
+	if v.kind == kInteger && v.number >= 0 {
+		return v.number, nil
+	}
+	if v.kind != kString {
+		return 0, fmt.Errorf("%s is no size", v)
+	}
+	text := strings.TrimSpace(v.text)
+	for _, u := range []struct {
+		suffix string
+		factor int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"B", 1}, {"", 1}} {
+		number, ok := strings.CutSuffix(text, u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err != nil || n < 0 || n > (1<<63-1)/u.factor {
+			return 0, fmt.Errorf("%q is no size", v.text)
+		}
+		return n * u.factor, nil
+	}
+	return 0, fmt.Errorf("%q is no size", v.text)
+}
+
+// suggestKey names the nearest known key in the same table, or the place where
+// a key of that name exists.
+func suggestKey(name string, path []string, s *schema) string {
+	if near := nearest(name, slices.Sorted(maps.Keys(s.children))); near != "" {
+		return fmt.Sprintf("did you mean %q?", dotted(append(slices.Clone(path[:len(path)-1]), near)))
+	}
+	return ""
+}
+
+// nearest is the candidate closest to name, "" when none is close.
+func nearest(name string, candidates []string) string {
+	best, distance := "", max(1, min(3, len(name)/3))+1
+	for _, c := range candidates {
+		if strings.EqualFold(c, name) {
+			return c
+		}
+		if d := editDistance(strings.ToLower(name), strings.ToLower(c), distance); d < distance {
+			best, distance = c, d
+		}
+	}
+	return best
+}
+
+// editDistance counts insertions, deletions, replacements and swaps of
+// neighbours, up to limit.
+func editDistance(a, b string, limit int) int {
+	if d := len(a) - len(b); d >= limit || -d >= limit || len(a) > 128 {
+		return limit
+	}
+	before, last, now := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		now[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				now[j] = min(now[j], before[j-2]+1)
+			}
+		}
+		before, last, now = last, now, before
+	}
+	return last[len(b)]
+}

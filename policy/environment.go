@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// mergeEnvironment rewrites shell_environment_policy of a layer so that merging
+// it over base gives the right patterns. The lists exclude and include_only
+// replace the entries of their kind; filters are merged entry by entry, names
+// compared without case. Inside, only filters are left.
+func mergeEnvironment(base, over *node) *node {
+	env := over.get("shell_environment_policy")
+	if env == nil || env.kind != kTable {
+		return over
+	}
+	filters := newTable(env.layer)
+	for _, list := range []struct{ key, action string }{{"exclude", "exclude"}, {"include_only", "include"}} {
+		now := env.get(list.key)
+		if now == nil {
+			continue
+		}
+		// Entries of this kind below are switched off by name.
+		if old := base.get("shell_environment_policy", "filters"); old != nil {
+			for _, pattern := range old.keys {
+				if old.fields[pattern].text == list.action {
+					filters.set(pattern, &node{kind: kString, text: "", layer: now.layer, line: now.line, column: now.column})
+				}
+			}
+		}
+		for _, item := range now.items {
+			filters.set(strings.ToUpper(item.text), &node{kind: kString, text: list.action, layer: now.layer, line: now.line, column: now.column})
+		}
+	}
+	if table := env.get("filters"); table != nil && table.kind == kTable {
+		for _, pattern := range table.keys {
+			filters.set(strings.ToUpper(pattern), table.fields[pattern])
+		}
+	}
+	if len(filters.keys) == 0 {
+		return over
+	}
+	return over.without("shell_environment_policy", "exclude").without("shell_environment_policy", "include_only").
+		without("shell_environment_policy", "filters").with(filters, "shell_environment_policy", "filters")
+}
+
+// environmentList is the patterns of one action in a merged tree.
+func environmentList(root *node, action string) []string {
+	filters := root.get("shell_environment_policy", "filters")
+	if filters == nil {
+		return nil
+	}
+	var out []string
+	for _, pattern := range filters.keys {
+		if filters.fields[pattern].text == action {
+			out = append(out, pattern)
+		}
+	}
+	return out
+}
+
+// coreVariables is what inherit = "core" keeps, besides LC_*.
+var coreVariables = []string{"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER"}
+
+// secretPatterns are names dropped unless ignore_default_excludes is set.
+var secretPatterns = []string{"*KEY*", "*SECRET*", "*TOKEN*", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*CREDENTIAL*"}
+
+// runnerVariables never reach a command, whatever the configuration says: keys
+// of the runner, files that steer the CI job, and sockets of agents that hold
+// credentials.
+var runnerVariables = []string{
+	"CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY", "OPENAI_IDENTITY_TOKEN_FILE", "OPENAI_FEDERATION_RULE_ID", "NIGHTSHIFT_*",
+	"ACTIONS_*", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "INPUT_*", "RUNNER_TRACKING_ID",
+	"CI_JOB_TOKEN", "CI_JOB_JWT*", "CI_REGISTRY_PASSWORD", "CI_DEPLOY_PASSWORD", "CI_REPOSITORY_URL", "CI_DEPENDENCY_PROXY_PASSWORD",
+	"BUILDKITE_AGENT_ACCESS_TOKEN", "BUILDKITE_ENV_FILE", "BASH_ENV", "CIRCLE_OIDC_TOKEN*", "SYSTEM_ACCESSTOKEN", "VSS_*", "TEAMCITY_BUILD_PROPERTIES_FILE", "DRONE_OUTPUT", "BITBUCKET_STEP_OIDC_TOKEN",
+	"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "DOCKER_CONFIG", "CONTAINER_HOST", "KUBECONFIG",
+	"TMUX", "STY", "VSCODE_IPC_HOOK_CLI", "VSCODE_GIT_*", "GOOGLE_APPLICATION_CREDENTIALS", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_*",
+}
+
+// Environment is the environment commands get, made from environ ("NAME=value").
+// In order: inherit, default excludes, excludes, set, includes; the runner's own
+// secrets are dropped at every step. Names are compared without case.
+func (p *Policy) Environment(environ []string) []string {
+	e := p.config.Environment
+	values := map[string]string{}
+	var order []string
+	put := func(name, value string) {
+		if _, exists := values[name]; !exists {
+			order = append(order, name)
+		}
+		values[name] = value
+	}
+	for _, pair := range environ {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" || p.isRunnerVariable(name) || !inherits(e.Inherit, name) {
+			continue
+		}
+		if !e.IgnoreDefaultExcludes && matchesAny(secretPatterns, name) || matchesAny(e.Exclude, name) {
+			continue
+		}
+		put(name, value)
+	}
+	for _, name := range sortedKeys(e.Set) {
+		if !p.isRunnerVariable(name) {
+			put(name, e.Set[name])
+		}
+	}
+	out := make([]string, 0, len(order))
+	for _, name := range order {
+		if len(e.IncludeOnly) == 0 || matchesAny(e.IncludeOnly, name) {
+			out = append(out, name+"="+values[name])
+		}
+	}
+	return out
+}
+
+func inherits(mode, name string) bool {
+	switch mode {
+	case "none":
+		return false
+	case "core":
+		return slices.Contains(coreVariables, strings.ToUpper(name)) || strings.HasPrefix(strings.ToUpper(name), "LC_")
+	}
+	return true
+}
+
+// isRunnerVariable tells whether a name belongs to the runner.
+func (p *Policy) isRunnerVariable(name string) bool {
+	return matchesAny(runnerVariables, name) || matchesAny(p.secretVariables, name)
+}
+
+// SecretVariables are the variables that hold the runner's own credentials: the
+// provider's key and headers, and tokens of MCP servers. Their values must be
+// masked wherever they appear.
+func (p *Policy) SecretVariables() []string { return slices.Clone(p.secretVariables) }
+
+func matchesAny(patterns []string, name string) bool {
+	upper := strings.ToUpper(name)
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(strings.ToUpper(pattern), upper)
+		if err != nil {
+			// A pattern that is no glob is a name.
+			return strings.EqualFold(pattern, name)
+		}
+		return ok
+	})
+}

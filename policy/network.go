@@ -1,0 +1,360 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nightshift-ci/nightshift/policy/rules"
+)
+
+// network decides how commands reach the network and with which lists.
+func (b *builder) network() {
+	s := &b.cfg.Sandbox
+	n := NetworkPolicy{Mode: "full"}
+	host := b.cfg.SandboxMode == "workspace-write" && b.profile == nil && b.boolean(false, "sandbox_workspace_write", "network_access")
+	feature := b.root.get("features", "network_proxy")
+	proxy := feature != nil && featureOn(feature)
+	tables := []*node{b.root.get("permissions", "network")}
+	if proxy && feature.kind == kTable {
+		tables = append(tables, feature)
+	}
+	if b.profile != nil {
+		tables = append(tables, b.profile.network...)
+	}
+	for _, t := range tables {
+		b.networkTable(&n, t, t == feature)
+	}
+	for _, h := range b.src.Flags.NetworkAllow {
+		if message := badDomain(h); message != "" {
+			b.usage("", "--network-allow", fmt.Sprintf("--network-allow %q %s", h, message), "write name, *.name, **.name or *")
+			continue
+		}
+		n.Enabled, n.AllowedDomains = true, append(n.AllowedDomains, strings.ToLower(h))
+		b.flagCeiling(h)
+	}
+	b.requirementNetwork(&n, &host)
+	restricted := len(n.AllowedDomains)+len(n.DeniedDomains) > 0 || len(b.networks) > 0 && b.limitsHosts() || b.restrictingRule() != nil
+	switch {
+	case b.cfg.SandboxMode == "danger-full-access":
+		b.unconfined(n)
+		n = NetworkPolicy{Mode: n.Mode}
+	case host && (restricted || proxy):
+		// Only the proxy can keep host lists.
+		if len(n.AllowedDomains) == 0 && !proxy {
+			n.AllowedDomains = []string{"*"}
+		}
+		n.Enabled, host = true, false
+		b.notice("network_proxied", "network_access goes through the proxy, which alone can keep the lists of hosts", "", "", "")
+	}
+	if n.Enabled && len(n.AllowedDomains) == 0 && b.allowRule() == nil {
+		b.notice("network_empty", "network is enabled, but no host is allowed: commands reach nothing", "", "list hosts as permissions.network.allowed_domains", "")
+	}
+	if !n.Enabled && !host && b.cfg.SandboxMode != "danger-full-access" {
+		if r := b.allowRule(); r != nil {
+			b.notice("rule_without_effect", fmt.Sprintf("%s: network_rule allows %s, but the network of commands is off", r.Origin, r.Host), r.Origin, "enable permissions.network", "")
+		}
+	}
+	n.AllowedDomains, n.DeniedDomains, n.UnixSockets = unique(n.AllowedDomains), unique(n.DeniedDomains), unique(n.UnixSockets)
+	s.NetworkAccess, s.Network = host, n
+}
+
+// networkTable adds one table of network settings.
+func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
+	if t == nil || t.kind != kTable {
+		return
+	}
+	if e := t.get("enabled"); e != nil && !feature {
+		n.Enabled = e.yes
+	}
+	if m := t.get("mode"); m != nil && m.kind == kString {
+		n.Mode = m.text
+	}
+	if l := t.get("allow_local_binding"); l != nil {
+		n.AllowLocal = l.yes
+	}
+	domain := func(at *node, host string, allow bool) {
+		if message := badDomain(host); message != "" {
+			b.fail(problem{at: at, key: "permissions.network", message: fmt.Sprintf("host pattern %q %s", host, message), hint: "write name, *.name, **.name or *"}.err(KindUsage))
+			return
+		}
+		if allow {
+			n.AllowedDomains = append(n.AllowedDomains, normalDomain(host))
+			return
+		}
+		n.DeniedDomains = append(n.DeniedDomains, normalDomain(host))
+	}
+	if d := t.get("domains"); d != nil && d.kind == kTable {
+		for _, host := range d.keys {
+			domain(d.fields[host], host, d.fields[host].text == "allow")
+		}
+	}
+	for key, allow := range map[string]bool{"allowed_domains": true, "denied_domains": false} {
+		if d := t.get(key); d != nil {
+			for _, i := range d.items {
+				domain(i, i.text, allow)
+			}
+		}
+	}
+	if u := t.get("unix_sockets"); u != nil && u.kind == kTable {
+		for _, path := range u.keys {
+			if u.fields[path].text == "allow" {
+				n.UnixSockets = append(n.UnixSockets, b.resolve(path, u.fields[path].layer))
+			}
+		}
+	}
+	if u := t.get("allow_unix_sockets"); u != nil {
+		for _, i := range u.items {
+			n.UnixSockets = append(n.UnixSockets, b.resolve(i.text, i.layer))
+		}
+	}
+}
+
+// flagCeiling: a host that a flag opens must be one that requirements allow.
+func (b *builder) flagCeiling(host string) {
+	for _, limit := range b.q.networks {
+		if limit.hasAllow && !slices.ContainsFunc(limit.allow, func(a *node) bool { return domainMatches(a.text, strings.TrimLeft(host, "*.")) }) {
+			b.violated(newTable(&layer{flag: "--network-allow"}), "--network-allow", fmt.Sprintf("--network-allow %s is not allowed by requirements (set by %s)", host, limit.originAllow), "")
+		}
+	}
+}
+
+// requirementNetwork applies experimental_network of every requirement file.
+func (b *builder) requirementNetwork(n *NetworkPolicy, host *bool) {
+	b.networks = b.q.networks
+	for _, limit := range b.q.networks {
+		wants := n.Enabled || *host
+		switch {
+		case limit.off != nil && wants:
+			for _, path := range [][]string{{"sandbox_workspace_write", "network_access"}, {"permissions", "network", "enabled"}} {
+				if flag := b.explicitly(path...); flag != nil && flag.yes {
+					b.violated(flag, strings.Join(path, "."), fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()), "remove the flag")
+				}
+			}
+			if len(b.src.Flags.NetworkAllow) > 0 {
+				b.violated(newTable(&layer{flag: "--network-allow"}), "--network-allow", fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()), "")
+			}
+			b.notice("requirement_fallback", fmt.Sprintf("network is not allowed by requirements; it is off (set by %s)", limit.off.origin()), limit.off.origin(), "", "")
+			n.Enabled, *host = false, false
+		case limit.injectsAt != nil && wants:
+			b.violated(limit.injectsAt, "experimental_network.header_injections", "header_injections cannot be enforced: connections are not intercepted", "run without network, or remove the requirement")
+		}
+		if limit.local != nil && n.AllowLocal {
+			n.AllowLocal = false
+			b.notice("requirement_fallback", fmt.Sprintf("allow_local_binding is not allowed by requirements (set by %s)", limit.local.origin()), limit.local.origin(), "", "")
+		}
+		if limit.sockets != nil {
+			n.UnixSockets = slices.DeleteFunc(n.UnixSockets, func(path string) bool {
+				if limit.sockets[path] {
+					return false
+				}
+				b.notice("requirement_fallback", fmt.Sprintf("unix socket %s is not allowed by requirements (set by %s)", path, limit.socketsAt.origin()), limit.socketsAt.origin(), "", "")
+				return true
+			})
+		}
+		for _, d := range limit.deny {
+			n.DeniedDomains = append(n.DeniedDomains, normalDomain(d.text))
+		}
+	}
+}
+
+// limitsHosts tells whether a requirement concerns single hosts or the proxy.
+func (b *builder) limitsHosts() bool {
+	return slices.ContainsFunc(b.networks, func(l networkLimit) bool {
+		return l.proxy != nil || l.hasAllow || len(l.deny)+len(l.review) > 0
+	})
+}
+
+// unconfined: under full access nothing about the network can be kept.
+func (b *builder) unconfined(n NetworkPolicy) {
+	for _, l := range b.networks {
+		if l.off != nil || l.proxy != nil || l.hasAllow || len(l.deny)+len(l.review) > 0 || l.injectsAt != nil {
+			b.violated(l.at, "experimental_network", fmt.Sprintf("network requirements cannot be enforced under danger-full-access (set by %s)", l.at.origin()), "use another sandbox mode")
+		}
+	}
+	if r := b.restrictingRule(); r != nil {
+		b.fail(&Error{Key: "network_rule", Message: fmt.Sprintf("%s: network_rule on %s cannot be enforced under danger-full-access", r.Origin, r.Host), HintText: "use another sandbox mode, or remove the rule", Kind: KindPolicy})
+	}
+	if len(n.AllowedDomains)+len(n.DeniedDomains) > 0 {
+		b.notice("network_unconfined", "permissions.network has no effect under danger-full-access: commands have the host's network", "", "", "")
+	}
+}
+
+// restrictingRule is the first network rule that forbids or prompts.
+func (b *builder) restrictingRule() *rules.NetworkRule {
+	for i, r := range b.rules.Network() {
+		if r.Level > rules.Allow {
+			return &b.rules.Network()[i]
+		}
+	}
+	return nil
+}
+
+func (b *builder) allowRule() *rules.NetworkRule {
+	for i, r := range b.rules.Network() {
+		if r.Level == rules.Allow {
+			return &b.rules.Network()[i]
+		}
+	}
+	return nil
+}
+
+// badDomain is what is wrong with a host pattern, "" if nothing is.
+func badDomain(pattern string) string {
+	host := strings.TrimSpace(pattern)
+	if host == "*" {
+		return ""
+	}
+	host = strings.TrimPrefix(strings.TrimPrefix(host, "**."), "*.")
+	if strings.Contains(host, "*") {
+		return "has a wildcard that is not a whole first label"
+	}
+	if _, err := rules.NormalHost(host); err != nil {
+		return "is no host name or address"
+	}
+	return ""
+}
+
+// normalDomain is the form in which patterns are compared.
+func normalDomain(pattern string) string {
+	pattern = strings.TrimSpace(pattern)
+	prefix := ""
+	for _, p := range []string{"**.", "*."} {
+		if rest, ok := strings.CutPrefix(pattern, p); ok {
+			prefix, pattern = p, rest
+			break
+		}
+	}
+	if host, err := rules.NormalHost(pattern); err == nil {
+		return prefix + host
+	}
+	return prefix + strings.ToLower(pattern)
+}
+
+// domainMatches: name is exact, *.name what is below it, **.name both, * any
+// name. Addresses only match themselves.
+func domainMatches(pattern, host string) bool {
+	pattern = normalDomain(pattern)
+	_, err := netip.ParseAddr(host)
+	address := err == nil
+	switch {
+	case pattern == "*":
+		return !address
+	case pattern == host:
+		return true
+	case address:
+		return false
+	}
+	if rest, ok := strings.CutPrefix(pattern, "**."); ok {
+		return host == rest || strings.HasSuffix(host, "."+rest)
+	}
+	if rest, ok := strings.CutPrefix(pattern, "*."); ok {
+		return strings.HasSuffix(host, "."+rest)
+	}
+	return false
+}
+
+// HostDecision is the answer for one connection.
+type HostDecision struct {
+	Allowed bool
+	Reason  string // sentence, when refused
+	Rule    string // the pattern that decided
+	Origin  string // its file:line, if known
+}
+
+// Host decides on a connection of a command to name:port. method is the HTTP
+// method, CONNECT for a tunnel, "" for SOCKS. A name that resolves to a private
+// address is the proxy's to refuse; see NetworkPolicy.AllowLocal.
+func (p *Policy) Host(name string, port int, method string) HostDecision {
+	host, err := rules.NormalHost(name)
+	if err != nil {
+		return HostDecision{Reason: fmt.Sprintf("%q is no host name", name)}
+	}
+	where := host + ":" + strconv.Itoa(port)
+	n := p.config.Sandbox.Network
+	deny := func(reason, rule, origin string) HostDecision {
+		return HostDecision{Reason: reason, Rule: rule, Origin: origin}
+	}
+	ruling := p.hostRule(host, method)
+	if ruling != nil && ruling.Level > rules.Allow {
+		reason := fmt.Sprintf("a network rule forbids %s", host)
+		if ruling.Level == rules.Prompt {
+			reason = fmt.Sprintf("a network rule asks for approval of %s, and nobody can be asked", host)
+		}
+		if ruling.Justification != "" {
+			reason += ": " + ruling.Justification
+		}
+		return deny(reason, ruling.Host, ruling.Origin)
+	}
+	if p.networkMode() == "host" {
+		return HostDecision{Allowed: true, Rule: "host network"}
+	}
+	if !n.Enabled {
+		return deny("the network of commands is off", "sandbox_workspace_write.network_access", p.origins["sandbox_workspace_write.network_access"])
+	}
+	for _, d := range n.DeniedDomains {
+		if domainMatches(d, host) {
+			return deny(host+" is on the list of denied hosts", d, p.domainOrigin(d))
+		}
+	}
+	for _, l := range p.networks {
+		for _, r := range l.review {
+			if domainMatches(r.text, host) {
+				return deny(host+" needs a review, and nobody can be asked", r.text, r.origin())
+			}
+		}
+		if l.hasAllow && !slices.ContainsFunc(l.allow, func(a *node) bool { return domainMatches(a.text, host) }) {
+			return deny(host+" is not a host that requirements allow", "experimental_network", l.originAllow)
+		}
+	}
+	if n.Mode == "limited" && !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, strings.ToUpper(method)) {
+		what := method
+		if what == "" {
+			what = "SOCKS"
+		}
+		return deny(fmt.Sprintf("the network is limited to GET, HEAD and OPTIONS over plain HTTP; %s to %s is not", what, where), "permissions.network.mode", p.origins["permissions.network.mode"])
+	}
+	if ruling != nil {
+		return HostDecision{Allowed: true, Rule: ruling.Host, Origin: ruling.Origin}
+	}
+	for _, a := range n.AllowedDomains {
+		if domainMatches(a, host) {
+			return HostDecision{Allowed: true, Rule: a, Origin: p.domainOrigin(a)}
+		}
+	}
+	return deny(host+" is not on the list of allowed hosts", "permissions.network.allowed_domains", p.origins["permissions.network.allowed_domains"])
+}
+
+// hostRule is the strictest network rule on a host for the way it is reached.
+func (p *Policy) hostRule(host, method string) *rules.NetworkRule {
+	var best *rules.NetworkRule
+	list := p.rules.Network()
+	for i, r := range list {
+		if r.Host != host {
+			continue
+		}
+		// A denial holds for every protocol: the same host over another one is the
+		// same host. An allowance is only for its own.
+		if r.Level == rules.Allow && (r.Layer == rules.Project || !protocolFits(r.Protocol, method)) {
+			continue
+		}
+		if best == nil || r.Level > best.Level {
+			best = &list[i]
+		}
+	}
+	return best
+}
+
+func protocolFits(protocol, method string) bool {
+	switch method {
+	case "":
+		return protocol == "socks5_tcp"
+	case "CONNECT":
+		return protocol == "https"
+	}
+	return protocol == "http"
+}
+
+func (p *Policy) domainOrigin(pattern string) string { return p.domains[pattern] }
