@@ -67,7 +67,12 @@ func TestNotOffered(t *testing.T) {
 
 func TestViewImage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, sandbox.ReadOnly, func(_ *Deps, s *sandbox.Spec) { s.Deny = []string{filepath.Join(s.Workspace, "private")} })
+	r := newRig(t, sandbox.ReadOnly, func(_ *Deps, s *sandbox.Spec) {
+		s.Deny = []string{filepath.Join(s.Workspace, "private")}
+		if err := os.Mkdir(s.Deny[0], 0o777); err != nil {
+			t.Fatal(err)
+		}
+	})
 	var p, j, g bytes.Buffer
 	pic := image.NewGray(image.Rect(0, 0, 3, 2))
 	for _, err := range []error{png.Encode(&p, pic), jpeg.Encode(&j, pic, nil), gif.Encode(&g, pic, nil)} {
