@@ -125,7 +125,15 @@ func TestPatchThatDoesNotFit(t *testing.T) {
 
 func TestPatchOutside(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, sandbox.WorkspaceWrite)
+	r := newRig(t, sandbox.WorkspaceWrite, func(_ *Deps, s *sandbox.Spec) {
+		git := filepath.Join(s.Workspace, ".git")
+		if err := os.Mkdir(git, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(git, "config"), []byte("keep\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	})
 	stand(r)
 	if err := os.WriteFile(filepath.Join(r.out, "victim"), []byte("keep\n"), 0o666); err != nil {
 		t.Fatal(err)
@@ -133,7 +141,6 @@ func TestPatchOutside(t *testing.T) {
 	if err := os.Symlink("../out", filepath.Join(r.ws, "link")); err != nil {
 		t.Fatal(err)
 	}
-	r.write(".git/config", "keep\n")
 	for _, path := range []string{"../out/victim", r.out + "/victim", "link/victim", ".git/config", "sub/../.git/config", ".codex/config.toml", "/etc/hosts"} {
 		for _, text := range []string{
 			"*** Begin Patch\n*** Add File: " + path + "\n+planted\n*** End Patch",
