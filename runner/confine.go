@@ -1,6 +1,13 @@
 package runner
 
 import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/patch"
@@ -15,36 +22,359 @@ type ConfineOptions struct {
 	Facts     workspace.Facts
 	Home      string // CODEX_HOME
 	UserHome  string
-	Runtime   string // private folder of the run
+	Runtime   string // private folder of the run, removed by the caller
 	LookupEnv func(string) (string, bool)
 }
 
-// Confinement is what the commands of a run may do.
+// Confinement is what the commands of a run may do. It is made once and not
+// changed after that.
 type Confinement struct {
 	Spec sandbox.Spec
-	// Caches are the private tool caches, variable to path as commands see it.
+	// Caches are the private tool caches, variable to value.
 	Caches map[string]string
-	// Notices are what the user should know.
+	// Notices are what the user should know about this confinement.
 	Notices []event.Notice
+	// Secrets are credentials found where commands can read them and nothing can
+	// be done about it; they must be masked. Name to values.
+	Secrets map[string][]string
+
+	facts     workspace.Facts
+	workdir   string
+	userHome  string
+	cache     string // private cache folder, "" if there is none
+	noTmp     bool   // neither /tmp nor $TMPDIR may be written
+	lookupEnv func(string) (string, bool)
 }
 
-// Confine turns policy and workspace into a sandbox.
-func Confine(o ConfineOptions) (*Confinement, error) { return &Confinement{}, nil }
+// ConfineError is a workspace or root that cannot be confined.
+type ConfineError struct {
+	Path   string
+	Reason string
+	Advice string
+}
 
-// Event says what is enforced.
+// Error names the path and the reason.
+func (e *ConfineError) Error() string { return "sandbox: " + e.Path + ": " + e.Reason }
+
+// Hint tells what to do.
+func (e *ConfineError) Hint() string { return e.Advice }
+
+// Confine turns policy and the facts about the workspace into a sandbox. Errors
+// are a [*ConfineError] or mistakes of the policy.
+func Confine(o ConfineOptions) (*Confinement, error) {
+	p, err := o.Policy.Permissions(o.Workdir)
+	if err != nil {
+		return nil, err
+	}
+	if o.LookupEnv == nil {
+		o.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	c := &Confinement{facts: o.Facts, workdir: o.Workdir, userHome: o.UserHome, lookupEnv: o.LookupEnv, Secrets: map[string][]string{}}
+	c.noTmp = p.Sandbox.ExcludeSlashTmp && p.Sandbox.ExcludeTmpdir
+	c.Spec = sandbox.Spec{
+		Mode: sandbox.Mode(p.Mode), Workspace: p.Workspace, Write: slices.Clone(p.Write), ProtectNames: p.ProtectNames,
+		Net: sandbox.Net{Mode: netMode(p.Network.Mode), UnixSockets: p.Network.UnixSockets}, Limits: limitsOf(p.Sandbox),
+		Require: required(p), Degrade: p.Sandbox.Degrade, HostTmp: p.Sandbox.HostTmp, Runtime: filepath.Join(o.Runtime, "sandbox"),
+	}
+	if c.Spec.Mode == sandbox.FullAccess {
+		return c, nil
+	}
+	if c.Spec.Workspace != "" && !slices.Contains(p.Write, p.Workspace) {
+		// A profile may open folders but not the workspace itself.
+		c.Spec.Show, c.Spec.Workspace = append(c.Spec.Show, p.Workspace), ""
+	}
+	if err := checkRoots(c.Spec.Write, o); err != nil {
+		return nil, err
+	}
+	if c.Spec.HostTmp {
+		c.openHostTmp(p.Sandbox)
+	}
+	c.deny(p.Deny, o)
+	c.gitCredentials()
+	return c, c.privateCaches(p.Sandbox, o)
+}
+
+func netMode(word string) sandbox.NetMode {
+	switch word {
+	case "host":
+		return sandbox.NetHost
+	case "proxy":
+		return sandbox.NetProxy
+	}
+	return sandbox.NetOff
+}
+
+// limitsOf takes what the configuration names and the defaults for the rest.
+func limitsOf(s policy.SandboxConfig) sandbox.Limits {
+	if s.MemoryBytes == 0 && s.Processes == 0 && s.CPUPercent == 0 && s.FileBytes == 0 {
+		return sandbox.DefaultLimits()
+	}
+	l := sandbox.DefaultLimits()
+	set := func(to *int64, v int64) {
+		if v != 0 {
+			*to = v
+		}
+	}
+	set(&l.MemoryBytes, s.MemoryBytes)
+	set(&l.Processes, s.Processes)
+	set(&l.CPUPercent, s.CPUPercent)
+	set(&l.FileBytes, s.FileBytes)
+	return l
+}
+
+// required is the set of guarantees without which the run does not start.
+func required(p policy.Permissions) sandbox.Guarantee {
+	var set sandbox.Guarantee
+	for _, g := range sandbox.AllGuarantees {
+		if slices.Contains(p.Sandbox.Require, g.String()) {
+			set |= g
+		}
+	}
+	switch {
+	case p.Sandbox.Require != nil:
+		return set
+	case p.Mode == string(sandbox.FullAccess):
+		return sandbox.TreeDies
+	}
+	return sandbox.DefaultRequire
+}
+
+// checkRoots refuses writable folders from which commands could take over the
+// user's account or the run.
+func checkRoots(roots []string, o ConfineOptions) error {
+	for _, r := range roots {
+		real := realPath(r)
+		switch {
+		case real == "/":
+			return &ConfineError{r, "the root of the file system cannot be writable", "work in a folder of its own (-C DIR), or use danger-full-access inside a container"}
+		case o.UserHome != "" && within(realPath(o.UserHome), real):
+			return &ConfineError{r, "the home folder cannot be writable: what commands put into its start-up files would run outside the sandbox",
+				"work in a folder below it (-C DIR)"}
+		case o.Home != "" && real == realPath(o.Home):
+			return &ConfineError{r, "CODEX_HOME cannot be writable: it holds credentials and configuration", "set CODEX_HOME to a folder outside the workspace"}
+		}
+	}
+	return nil
+}
+
+// openHostTmp makes the host's temporary folders writable, as the configuration
+// asks for with sandbox.host_tmp.
+func (c *Confinement) openHostTmp(s policy.SandboxConfig) {
+	if c.Spec.Mode != sandbox.WorkspaceWrite {
+		return
+	}
+	if !s.ExcludeSlashTmp {
+		c.Spec.Write = append(c.Spec.Write, "/tmp")
+	}
+	if dir, ok := c.lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(realPath(dir), "/tmp") {
+		c.Spec.Write = append(c.Spec.Write, dir)
+	}
+}
+
+// deny lists what commands must not read: what policy says, what no command has
+// a reason to read, and the files through which a CI job is steered.
+func (c *Confinement) deny(configured []string, o ConfineOptions) {
+	list := slices.Clone(configured)
+	list = append(list, c.controlFiles()...)
+	for _, d := range sandbox.DefaultDeny(o.UserHome, o.Home) {
+		// Somebody who works below such a folder wants it: what lies in it is
+		// denied one by one then, by policy.
+		if !c.holdsWork(d) {
+			list = append(list, d)
+		}
+	}
+	c.Spec.Reveal = sandbox.DefaultReveal(o.UserHome, o.Home)
+	slices.Sort(list)
+	c.Spec.Deny = slices.Compact(list)
+}
+
+// holdsWork tells whether the working folder or a writable one lies in dir.
+func (c *Confinement) holdsWork(dir string) bool {
+	dir = realPath(dir)
+	return within(c.workdir, dir) || slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(realPath(r), dir) })
+}
+
+// controlVariables name files that set variables, paths and outputs of later
+// steps of a job, or that hold the credentials of a service account.
+var controlVariables = []string{
+	"GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY",
+	"BASH_ENV", "BUILDKITE_ENV_FILE", "TEAMCITY_BUILD_PROPERTIES_FILE", "DRONE_OUTPUT", "CIRCLE_INTERNAL_CONFIG",
+	"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_GHA_CREDS_PATH", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", "CLOUDSDK_CONFIG",
+	"AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+	"AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE", "KUBECONFIG", "DOCKER_CONFIG", "NETRC", "GNUPGHOME", "OPENAI_IDENTITY_TOKEN_FILE",
+}
+
+// controlFiles are the paths that the environment names as such. One that holds
+// the work is left alone: covering it would stop the run.
+func (c *Confinement) controlFiles() []string {
+	var list []string
+	add := func(path string) {
+		if filepath.IsAbs(path) && path != "/" && !c.holdsWork(path) {
+			list = append(list, filepath.Clean(path))
+		}
+	}
+	for _, name := range controlVariables {
+		value, _ := c.lookupEnv(name)
+		for _, path := range filepath.SplitList(value) {
+			add(path)
+			// The service makes new files beside it for every step.
+			if dir := filepath.Dir(path); filepath.Base(dir) == "_runner_file_commands" {
+				add(dir)
+			}
+		}
+	}
+	if dir, ok := c.lookupEnv("CI_PROJECT_DIR"); ok && dir != "" {
+		add(filepath.Clean(dir) + ".tmp") // GitLab's variables of type "file"
+	}
+	return list
+}
+
+// privateCaches makes room for the caches of build tools in the run's private
+// folder. Where a writable folder holds that one, it is hidden instead.
+func (c *Confinement) privateCaches(s policy.SandboxConfig, o ConfineOptions) error {
+	if c.Spec.Mode != sandbox.WorkspaceWrite {
+		return nil
+	}
+	runtime := realPath(o.Runtime)
+	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(runtime, realPath(r)) }) {
+		c.Spec.Deny = append(c.Spec.Deny, runtime)
+		if s.PrivateCaches {
+			c.Notices = append(c.Notices, event.Notice{Class: "no_private_caches",
+				Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + runtime,
+				Hint:    "set TMPDIR to a folder outside the writable ones"})
+		}
+		return nil
+	}
+	if !s.PrivateCaches {
+		return nil
+	}
+	return c.openCaches(filepath.Join(runtime, "cache"))
+}
+
+// gitCredentials looks for a token that a checkout step left in the repository's
+// configuration. Commands need that file to use git, so the token can only be
+// masked, and the user told.
+func (c *Confinement) gitCredentials() {
+	if c.facts.CommonDir == "" {
+		return
+	}
+	file := filepath.Join(c.facts.CommonDir, "config")
+	if found := credentialsIn(file); len(found) > 0 {
+		c.Secrets["git-config"] = found
+		c.Notices = append(c.Notices, event.Notice{Class: "git_credentials",
+			Message: "the repository's configuration holds a credential that commands can read; it is masked in the output",
+			Origin:  file, Hint: "check out with persist-credentials: false"})
+	}
+}
+
+// maxGitConfig bounds the configuration that is searched, in bytes.
+const maxGitConfig = 1 << 20
+
+// credentialsIn returns the values of authorization headers, and of passwords
+// in URLs, in a git configuration file.
+func credentialsIn(file string) []string {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil // git will say so
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	var found []string
+	lines := bufio.NewScanner(io.LimitReader(f, maxGitConfig))
+	for lines.Scan() {
+		key, value, _ := strings.Cut(strings.TrimSpace(lines.Text()), "=")
+		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
+		switch {
+		case key == "extraheader":
+			found = append(found, headerSecrets(value)...)
+		case strings.HasSuffix(key, "url"):
+			if _, rest, ok := strings.Cut(value, "://"); ok {
+				if user, _, ok := strings.Cut(rest, "@"); ok && !strings.Contains(user, "/") {
+					if _, password, ok := strings.Cut(user, ":"); ok {
+						found = append(found, password)
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// Event says what is enforced, guarantee by guarantee.
 func (c *Confinement) Event(rep sandbox.Report) event.SandboxEnforced {
-	return event.SandboxEnforced{}
+	e := event.SandboxEnforced{Mode: string(rep.Mode), Level: rep.Level, LandlockABI: rep.LandlockABI,
+		Writable: rep.Writable, Protected: rep.Protected, Denied: rep.Denied, Caches: c.Caches}
+	for _, s := range rep.Guarantees {
+		e.Guarantees = append(e.Guarantees, event.GuaranteeStatus{Name: s.Name, Held: s.Held, Required: c.Spec.Require&s.Guarantee != 0,
+			Mechanism: s.Mechanism, Why: s.Why, Hint: s.Hint})
+	}
+	return e
 }
 
-// PatchScope is where a patch may write.
-func (c *Confinement) PatchScope() patch.Scope { return patch.Scope{} }
+// PatchScope is where a patch may write. The kernel holds it too, since patches
+// are applied inside the sandbox; the scope is what explains a refusal.
+func (c *Confinement) PatchScope() patch.Scope {
+	s := patch.Scope{Workdir: c.workdir, ProtectNames: c.Spec.ProtectNames}
+	switch c.Spec.Mode {
+	case sandbox.FullAccess:
+		return patch.Scope{Workdir: c.workdir, Roots: []string{"/"}}
+	case sandbox.ReadOnly:
+		return s
+	}
+	s.Roots = c.roots()
+	if !c.noTmp {
+		s.Roots = append(s.Roots, "/tmp")
+	}
+	for _, dir := range []string{c.facts.GitDir, c.facts.CommonDir} {
+		if dir != "" && !slices.Contains(s.Protected, dir) {
+			s.Protected = append(s.Protected, dir)
+		}
+	}
+	s.Protected = append(s.Protected, c.Spec.Deny...)
+	return s
+}
 
-// GitEnv is the environment of the runner's own git.
-func (c *Confinement) GitEnv(environ []string) []string { return nil }
+// roots are the writable folders that the user knows of.
+func (c *Confinement) roots() []string {
+	var list []string
+	for _, r := range c.Spec.Write {
+		if r != c.cache {
+			list = append(list, r)
+		}
+	}
+	return list
+}
 
-// Extra are the writable roots besides the workspace.
-func (c *Confinement) Extra() []string { return nil }
+// Extra are the writable folders besides the workspace.
+func (c *Confinement) Extra() []string {
+	var list []string
+	for _, r := range c.roots() {
+		if r != c.Spec.Workspace {
+			list = append(list, r)
+		}
+	}
+	return list
+}
 
-// childEnv is the environment of one command; callID is the tool call it
-// belongs to, "" for hooks, servers and checks.
-func (r *run) childEnv(callID string) []string { return nil }
+// within tells whether path is dir or lies in it. Both are clean.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// realPath resolves links as far as path exists.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(realPath(dir), filepath.Base(path))
+	}
+	return filepath.Clean(path)
+}
+
+func isFolder(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}

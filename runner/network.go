@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -38,22 +39,26 @@ func listenerClosed(err error) error {
 
 func (r *run) decideHost(host string, port int, method string) egress.Decision {
 	d := r.Policy.Host(host, port, method)
-	return egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
+	out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
+	if p, err := egress.ParsePattern(d.Rule); err == nil {
+		out.PortNamed = p.PortNamed() && p.Match(host, port)
+	}
+	return out
 }
 
-// egressDecided records what became of one connection. Repeats of a refusal are
-// counted by the proxy and told once.
+// egressDecided records what became of one connection, or of several of the
+// same kind: after the first ten the proxy tells only their number.
 func (r *run) egressDecided(o egress.Outcome) {
-	if o.Count > 1 {
-		return
-	}
 	e := event.PolicyDecision{Action: "network", Subject: fmt.Sprintf("%s:%d", o.Host, o.Port), Decision: "allow", Outcome: "allowed",
 		Reason: o.Reason, Source: "network", Rule: o.Rule, Origin: o.Origin}
 	if !o.Allowed {
 		e.Decision, e.Outcome = "forbidden", policy.Denied
-		r.denied.Add(1)
+		r.denied.Add(int64(o.Since))
 	} else if o.Error != "" {
 		e.Reason = o.Error
+	}
+	if o.Since > 1 {
+		e.Reason = strings.TrimSpace(fmt.Sprintf("%s (%d times, %d in all)", e.Reason, o.Since, o.Count))
 	}
 	r.log.Emit(e)
 }

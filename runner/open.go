@@ -58,6 +58,7 @@ func (r *run) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.confined(conf)
 	boxes := make(chan opened, 1)
 	go func() {
 		box, err := sandbox.Open(ctx, conf.Spec)

@@ -110,21 +110,22 @@ func (r *run) diffBound() time.Duration {
 // where a field says otherwise.
 type run struct {
 	Options
-	log     *event.Log
-	cfg     *policy.Config
-	started time.Time
-	meter   meter
-	clock   *clock
-	history history
-	box     *sandbox.Sandbox
-	tools   *toolset
-	context contextFacts
-	model   string // in force, after fallbacks
-	totals  event.Totals
-	final   string // last message of the turn
-	request int
-	turnID  string
-	closers []func(context.Context)
+	log         *event.Log
+	cfg         *policy.Config
+	started     time.Time
+	meter       meter
+	clock       *clock
+	history     history
+	box         *sandbox.Sandbox
+	confinement *Confinement // set before box
+	tools       *toolset
+	context     contextFacts
+	model       string // in force, after fallbacks
+	totals      event.Totals
+	final       string // last message of the turn
+	request     int
+	turnID      string
+	closers     []func(context.Context)
 	// denied counts refused connections; the proxy's goroutines add to it.
 	denied atomic.Int64
 	// interrupted is set when a signal ends the run.

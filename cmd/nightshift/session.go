@@ -244,6 +244,9 @@ func (s *session) loadPolicy() error {
 	if err != nil {
 		return err
 	}
+	for name, value := range runner.JobSecrets(s.rt.environ, s.policy.SecretVariables()) {
+		s.mask.Add(value, name)
+	}
 	for _, n := range s.policy.Notices() {
 		fmt.Fprintf(s.rt.stderr, "%s\n", s.sinks.plain(noticeLine(n)))
 	}

@@ -71,9 +71,9 @@ func TestLifeTime(t *testing.T) {
 
 func TestCloseEndsTunnels(t *testing.T) {
 	p := echo(t)
-	rules, _ := NewRules([]string{"ok.test:" + p}, nil)
+	list, _ := newRules([]string{"ok.test:" + p}, nil)
 	dns := newDNS(t, map[string][][]string{"ok.test": {{"127.0.0.1"}}})
-	proxy := New(Options{Decide: rules.Decide, Resolver: dns.resolver(), AllowLocal: true})
+	proxy := New(Options{Decide: list.decide, Resolver: dns.resolver(), AllowLocal: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -67,9 +67,10 @@ type Outcome struct {
 	Addr   string // address that was dialled, if any
 	// Error says why an allowed connection failed.
 	Error string
-	// Count is how often the same has come up so far. The first ten are told one
-	// by one, later ones when their number has doubled, and at the end.
-	Count int
+	// Count is how often the same has come up so far, Since how often since it
+	// was last told. The first ten are told one by one, later ones when their
+	// number has doubled, and at the end.
+	Count, Since int
 }
 
 // Options are the rules of a Proxy.

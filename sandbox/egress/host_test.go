@@ -70,7 +70,7 @@ func TestPattern(t *testing.T) {
 }
 
 func TestRules(t *testing.T) {
-	r, err := NewRules([]string{"**.example.com", "git.example.com:22", "*.evil.test"}, []string{"secret.example.com", "**.evil.test"})
+	r, err := newRules([]string{"**.example.com", "git.example.com:22", "*.evil.test"}, []string{"secret.example.com", "**.evil.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestRules(t *testing.T) {
 		"secret.example.com:443": "", "x.evil.test:443": "", "other.test:443": "",
 	} {
 		host, port, _ := hostPort(target)
-		d := r.Decide(host, port, Connect)
+		d := r.decide(host, port, Connect)
 		got := d.Rule
 		if d.PortNamed {
 			got += "!"
@@ -94,7 +94,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: %q, want %q", target, got, want)
 		}
 	}
-	if _, err := NewRules([]string{"a b", "ok.test"}, []string{"1.2.3.4"}); err == nil || !strings.Contains(err.Error(), "a b") || !strings.Contains(err.Error(), "1.2.3.4") {
+	if _, err := newRules([]string{"a b", "ok.test"}, []string{"1.2.3.4"}); err == nil || !strings.Contains(err.Error(), "a b") || !strings.Contains(err.Error(), "1.2.3.4") {
 		t.Errorf("not all mistakes: %v", err)
 	}
 }

@@ -43,8 +43,12 @@ func (t *tally) add(o Outcome) {
 	if c.seen > tellEach && c.seen < 2*c.told {
 		return
 	}
+	t.tell(o, c)
+}
+
+func (t *tally) tell(o Outcome, c *count) {
+	o.Count, o.Since = c.seen, c.seen-c.told
 	c.told = c.seen
-	o.Count = c.seen
 	t.log(o)
 }
 
@@ -54,9 +58,7 @@ func (t *tally) finish() {
 	defer t.mu.Unlock()
 	for o, c := range t.kinds {
 		if c.seen > c.told {
-			c.told = c.seen
-			o.Count = c.seen
-			t.log(o)
+			t.tell(o, c)
 		}
 	}
 }

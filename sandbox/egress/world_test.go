@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -114,6 +115,46 @@ func (d *fakeDNS) resolver() *net.Resolver {
 	}}
 }
 
+// rules are lists of hosts that may and that must not be reached.
+type rules struct{ allow, deny []Pattern }
+
+// newRules parses both lists; all mistakes are in the error.
+func newRules(allow, deny []string) (*rules, error) {
+	r := &rules{}
+	var errs []error
+	for _, list := range []struct {
+		from []string
+		to   *[]Pattern
+	}{{allow, &r.allow}, {deny, &r.deny}} {
+		for _, s := range list.from {
+			p, err := ParsePattern(s)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			*list.to = append(*list.to, p)
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// decide is for [Options.Decide]: a deny wins over an allow, and what is in
+// neither list is refused.
+func (r *rules) decide(host string, port int, _ string) Decision {
+	for _, p := range r.deny {
+		if p.Match(host, port) {
+			return Decision{Rule: p.text, Reason: "it is in the list of denied hosts (" + p.text + ")"}
+		}
+	}
+	d := Decision{Reason: "it is not in the list of allowed hosts"}
+	for _, p := range r.allow {
+		if p.Match(host, port) && (!d.Allowed || p.PortNamed()) {
+			d = Decision{Allowed: true, Rule: p.text, PortNamed: p.PortNamed()}
+		}
+	}
+	return d
+}
+
 // world is a proxy with names that lead to this machine.
 type world struct {
 	t     *testing.T
@@ -127,11 +168,11 @@ func newWorld(t *testing.T, o Options, allow ...string) *world {
 	t.Helper()
 	w := &world{t: t}
 	if o.Decide == nil {
-		rules, err := NewRules(allow, []string{"denied.test"})
+		list, err := newRules(allow, []string{"denied.test"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Decide = rules.Decide
+		o.Decide = list.decide
 	}
 	if o.Resolver == nil {
 		zone := map[string][][]string{"six.test": {{"::1"}}, "gone.test": {{}}, "meta.test": {{"169.254.169.254"}}}
