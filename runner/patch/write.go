@@ -96,35 +96,37 @@ func makeFolders(p place) ([]string, error) {
 
 // put replaces the file by a rename. Where that is impossible – the folder takes
 // no new files, or the owner cannot be kept – an existing file is written in
-// place and put back if that fails half way.
+// place and put back if that fails half way. Where that is refused too, a file
+// that only lost its owner is better than no change: it is what every editor
+// does.
 func (st step) put() error {
-	err := st.replace()
+	err := st.replace(true)
 	if err == nil || st.owner == nil {
 		return err
 	}
 	if !errors.Is(err, errOwner) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
-	if inPlace := st.overwrite(); inPlace != nil {
-		if errors.Is(err, errOwner) {
-			return inPlace
-		}
-		return err
+	if touched, inPlace := st.overwrite(); touched || inPlace == nil {
+		return inPlace
 	}
-	return nil
+	if errors.Is(err, errOwner) {
+		return st.replace(false)
+	}
+	return err
 }
 
 // errOwner: the new file could not be given to the old one's owner.
 var errOwner = errors.New("the owner of the file cannot be kept")
 
-func (st step) replace() error {
+func (st step) replace(sameOwner bool) error {
 	dir := st.to.root.dir
 	temp := filepath.Join(filepath.Dir(st.to.rel), ".patch-"+rand.Text())
 	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	err = st.fill(f)
+	err = st.fill(f, sameOwner)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -139,43 +141,48 @@ func (st step) replace() error {
 
 // fill writes data, owner and mode of a new file. A change of owner may clear
 // mode bits, so the mode comes last.
-func (st step) fill(f *os.File) error {
+func (st step) fill(f *os.File, sameOwner bool) error {
 	if _, err := io.WriteString(f, st.data); err != nil {
 		return err
 	}
 	if st.owner == nil {
 		return nil // a new file
 	}
-	if !st.owner.keep(f) {
+	if !st.owner.keep(f) && sameOwner {
 		return errOwner
 	}
 	return f.Chmod(st.mode)
 }
 
-func (st step) overwrite() error {
+// overwrite writes into the existing file. touched tells whether the error came
+// after the first change.
+func (st step) overwrite() (touched bool, err error) {
 	if st.to.path != st.from.path && st.change.Kind == Update {
-		return errOwner // a moved file has no old self to write into
+		return false, errOwner // a moved file has no old self to write into
 	}
 	f, err := st.to.root.dir.OpenFile(st.to.rel, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close() // an error of the last write is seen by Sync
 	fi, err := f.Stat()
-	if err != nil {
-		return err
+	if err == nil {
+		err = changeable(fi)
 	}
-	if err := changeable(fi); err != nil {
-		return err
+	if err == nil && fi.Size() > maxFile {
+		err = errors.New("it is too large to be put back if writing fails")
 	}
-	old, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return err
+		return false, err
+	}
+	old, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return false, err
 	}
 	if err := rewrite(f, st.data); err != nil {
-		return errors.Join(err, rewrite(f, string(old)))
+		return true, errors.Join(err, rewrite(f, string(old)))
 	}
-	return nil
+	return true, nil
 }
 
 func rewrite(f *os.File, data string) error {
