@@ -136,15 +136,8 @@ func (v *view) closeSources() {
 
 // stageRoot mounts the staging tmpfs and the read-only copy of / in it.
 func (v *view) stageRoot() error {
-	v.stage = ""
-	for _, d := range []string{"/tmp", "/var", "/usr", "/etc", "/home"} {
-		if fi, err := os.Lstat(d); err == nil && fi.IsDir() {
-			v.stage = d
-			break
-		}
-	}
-	if v.stage == "" {
-		return atMount("finding a folder to stage in", "", unix.ENOENT)
+	if err := v.chooseStage(); err != nil {
+		return err
 	}
 	// The copy of / is taken before the staging folder is covered.
 	g, err := newGrafter(v.sources["/"])
@@ -168,6 +161,22 @@ func (v *view) stageRoot() error {
 	}
 	v.root, err = unix.Open(root, unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
 	return atMount("opening", "the new root", err)
+}
+
+// chooseStage finds a folder to cover for a while. A source that holds it would
+// be copied with the staging tmpfs in it.
+func (v *view) chooseStage() error {
+	for _, d := range []string{"/tmp", "/var", "/usr", "/etc", "/home", "/opt", "/srv", "/mnt"} {
+		free := true
+		for name := range v.sources {
+			free = free && (name == "/" || !below(d, name))
+		}
+		if fi, err := os.Lstat(d); free && err == nil && fi.IsDir() {
+			v.stage = d
+			return nil
+		}
+	}
+	return atMount("finding a folder to stage in", "", unix.ENOENT)
 }
 
 func (v *view) makeMasks() error {

@@ -168,6 +168,9 @@ func (j *judge) why(layers ...string) string {
 	if j.broken != "" {
 		return strings.TrimPrefix(j.broken, "sandbox: ")
 	}
+	for l, f := range j.failed { // whatever it was, it is what stands in the way
+		return fmt.Sprintf("%s unavailable (%s: %s)", l, f.Op, f.Text)
+	}
 	return layers[0] + " unavailable"
 }
 

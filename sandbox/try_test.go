@@ -9,11 +9,6 @@ import (
 	"time"
 )
 
-func TestMain(m *testing.M) {
-	Init(nil)
-	os.Exit(m.Run())
-}
-
 func TestTry(t *testing.T) {
 	ws := t.TempDir()
 	t0 := time.Now()
