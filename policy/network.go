@@ -29,7 +29,7 @@ func (b *builder) network() {
 	}
 	for _, h := range b.src.Flags.NetworkAllow {
 		if message := badDomain(h); message != "" {
-			b.usage("", "--network-allow", fmt.Sprintf("--network-allow %q %s", h, message), "write name, *.name, **.name or *")
+			b.usage("", "--allow-domain", fmt.Sprintf("--allow-domain %q %s", h, message), "write name, *.name, **.name or *")
 			continue
 		}
 		n.Enabled, n.AllowedDomains = true, append(n.AllowedDomains, strings.ToLower(h))
@@ -116,7 +116,7 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 func (b *builder) flagCeiling(host string) {
 	for _, limit := range b.q.networks {
 		if limit.hasAllow && !slices.ContainsFunc(limit.allow, func(a *node) bool { return domainMatches(a.text, strings.TrimLeft(host, "*.")) }) {
-			b.violated(newTable(&layer{flag: "--network-allow"}), "--network-allow", fmt.Sprintf("--network-allow %s is not allowed by requirements (set by %s)", host, limit.originAllow), "")
+			b.violated(newTable(&layer{flag: "--allow-domain"}), "--allow-domain", fmt.Sprintf("--allow-domain %s is not allowed by requirements (set by %s)", host, limit.originAllow), "")
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (b *builder) requirementNetwork(n *NetworkPolicy, host *bool) {
 				}
 			}
 			if len(b.src.Flags.NetworkAllow) > 0 {
-				b.violated(newTable(&layer{flag: "--network-allow"}), "--network-allow", fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()), "")
+				b.violated(newTable(&layer{flag: "--allow-domain"}), "--allow-domain", fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()), "")
 			}
 			b.notice("requirement_fallback", fmt.Sprintf("network is not allowed by requirements; it is off (set by %s)", limit.off.origin()), limit.off.origin(), "", "")
 			n.Enabled, *host = false, false

@@ -56,7 +56,7 @@ func (b *builder) domainOrigins() map[string]string {
 	}
 	for _, host := range b.src.Flags.NetworkAllow {
 		if host = normalDomain(host); out[host] == "" {
-			out[host] = "--network-allow"
+			out[host] = "--allow-domain"
 		}
 	}
 	return out

@@ -35,12 +35,65 @@ func (ld *loader) decideTrust() {
 			}
 		}
 	}
+	if ld.src.GitRoot == "" {
+		ld.src.GitRoot = ld.mainCheckout()
+	}
 	ld.trust = t
 	if t.at = ld.trustOf(ld.src.Cwd); t.at != nil {
 		t.entry = t.at.text
 		t.trusted = t.entry == "trusted"
 	}
 	ld.trust = t
+	ld.refuseTrustFlag()
+}
+
+// refuseTrustFlag: --trust is for projects nobody has decided on; it does not
+// overrule a decision against one.
+func (ld *loader) refuseTrustFlag() {
+	if ld.trust.at == nil || ld.trust.at.origin() != "--trust" {
+		return
+	}
+	files := slices.DeleteFunc(slices.Clone(ld.layers), func(l *layer) bool { return l.explicit })
+	projects := ld.merged(files).get("projects")
+	for _, path := range []string{ld.src.Cwd, ld.trust.root, ld.src.GitRoot} {
+		if e := projects.get(path, "trust_level"); e != nil && e.text == "untrusted" {
+			ld.fail(&Error{Key: "--trust", Message: fmt.Sprintf("--trust: the project is marked untrusted at %s", e.origin()), HintText: "change that entry first", Kind: KindUsage})
+			return
+		}
+	}
+}
+
+// mainCheckout is the root of the repository's main checkout, found from the
+// .git file of a linked worktree; "" outside a repository.
+func (ld *loader) mainCheckout() string {
+	for dir := ld.src.Cwd; ; dir = filepath.Dir(dir) {
+		git := filepath.Join(dir, ".git")
+		if info, err := ld.src.Files.Stat(git); err == nil {
+			if info != nil && info.IsDir() {
+				return dir
+			}
+			data, err := ld.src.Files.ReadFile(git)
+			folder, isLink := strings.CutPrefix(strings.TrimSpace(string(data)), "gitdir: ")
+			if err != nil || !isLink {
+				return dir
+			}
+			if !filepath.IsAbs(folder) {
+				folder = filepath.Join(dir, folder)
+			}
+			common, err := ld.src.Files.ReadFile(filepath.Join(folder, "commondir"))
+			if err != nil {
+				return dir // a submodule is a project of its own
+			}
+			at := strings.TrimSpace(string(common))
+			if !filepath.IsAbs(at) {
+				at = filepath.Join(folder, at)
+			}
+			return filepath.Dir(filepath.Clean(at))
+		}
+		if filepath.Dir(dir) == dir {
+			return ""
+		}
+	}
 }
 
 // trustOf is the entry that decides on a folder: its own, the project root's, or
