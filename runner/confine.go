@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -85,6 +86,9 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	}
 	if err := checkRoots(c.Spec.Write, o); err != nil {
 		return nil, err
+	}
+	if err := os.MkdirAll(c.Spec.Runtime, 0o700); err != nil {
+		return nil, fmt.Errorf("a private folder for the sandbox: %w", err)
 	}
 	if c.Spec.HostTmp {
 		c.openHostTmp(p.Sandbox)
