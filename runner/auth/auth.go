@@ -89,8 +89,8 @@ type Sources struct {
 	// ReadOnlyOK: refresh even where the result cannot be stored. The new login
 	// then lives in Writeback, or only in this process.
 	ReadOnlyOK bool
-	// RescueDir, if set, is a private folder that takes a new bundle when
-	// nothing else could.
+	// RescueDir, if set, is a folder on another disk than Home, like /tmp, under
+	// which a private folder takes a new bundle when nothing else could.
 	RescueDir string
 	// RefreshURL replaces the token endpoint (CODEX_REFRESH_TOKEN_URL_OVERRIDE).
 	RefreshURL string

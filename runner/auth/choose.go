@@ -87,6 +87,10 @@ func (s *Sources) choose(hasFile bool) (c *choice, fromFile bool, e *Error) {
 		c, e = s.providerKey()
 	case s.Provider.BearerToken != "":
 		c, e = s.key(candidate{"experimental_bearer_token", "the experimental_bearer_token of provider " + s.Provider.Name}, s.Provider.BearerToken)
+	case !openAI && s.Provider.BaseURL == "":
+		// Keyless is a statement about a known place, never what is left when
+		// nothing was said.
+		e = &Error{Class: ClassMissing, Message: fmt.Sprintf("the provider %q has neither an address nor a key", s.Provider.Name), hint: "name a provider in model_provider, or give it a base_url and an env_key"}
 	case !openAI:
 		c = &choice{source: "none", name: "the provider " + s.Provider.Name + ", which names no key,", mode: modeNone}
 	case s.env(envKey) != "":

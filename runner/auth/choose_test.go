@@ -86,6 +86,7 @@ func TestPrecedence(t *testing.T) {
 		{name: "bearer token in the configuration", provider: Provider{Name: "m", BearerToken: "b-1"}, bearer: "b-1", source: "experimental_bearer_token", mode: "apikey"},
 		{name: "no key named", provider: keyless, file: apiKeyFile, source: "none", mode: "none"},
 		{name: "nothing", provider: openAI, class: ClassMissing},
+		{name: "no provider", provider: Provider{}, env: map[string]string{"OPENAI_API_KEY": "sk"}, class: ClassMissing},
 		{name: "key with a space", provider: openAI, env: map[string]string{"CODEX_API_KEY": "sk one"}, class: ClassCorrupt},
 		{name: "key with a line break", provider: withKey, env: map[string]string{"MOCK_KEY": "a\nb"}, class: ClassCorrupt},
 		{name: "key of a foreign script", provider: openAI, env: map[string]string{"CODEX_API_KEY": "sk-é"}, class: ClassCorrupt},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -342,24 +341,40 @@ func (c *Credential) rescue(text []byte, at stored, said *event.AuthRefreshed) *
 	return e
 }
 
-// rescueFile puts text into the rescue folder, once.
+// rescueFile puts text into a new private folder under the rescue folder, and
+// remembers it for the write-back. The bundle of an earlier call is kept.
 func (c *Credential) rescueFile(text []byte) (string, error) {
 	if c.src.RescueDir == "" {
 		return "", errors.New("no rescue folder")
 	}
-	path := filepath.Join(c.src.RescueDir, "auth-"+digest(text)+".json")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if have, err := c.store.readFile(c.rescued); err == nil && bytes.Equal(have, text) {
+		return c.rescued, nil
+	}
+	dir, err := os.MkdirTemp(c.src.RescueDir, "nightshift-login-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "rescued-"+fileName)
 	f, err := c.src.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		have, err := c.store.readFile(path)
-		if err == nil && !bytes.Equal(have, text) {
-			err = fs.ErrExist
-		}
-		return path, err
+	if err == nil {
+		err = errors.Join(overwrite(f, text), f.Close())
 	}
 	if err != nil {
 		return "", err
 	}
-	return path, errors.Join(overwrite(f, text), f.Close())
+	c.rescued = path
+	return path, nil
+}
+
+// dropRescued removes a rescued bundle that has reached its place; one login in
+// one place.
+func (c *Credential) dropRescued(path string) {
+	err := errors.Join(c.src.disk.Remove(path), os.Remove(filepath.Dir(path)))
+	if err != nil {
+		c.src.Emit(event.Notice{Class: "auth_rescue", Message: fmt.Sprintf("%s holds a login and is not needed any more, but cannot be removed: %v", path, reason(err))})
+	}
 }
 
 // unstored is the loud notice of a refresh whose result auth.json cannot take.

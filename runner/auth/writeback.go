@@ -29,9 +29,6 @@ func (c *Credential) handOver(text []byte, e *Error, said *event.AuthRefreshed) 
 		if said.Persisted == nowhere {
 			if path, err := c.rescueFile(text); err == nil {
 				said.Persisted, said.Path = byRecovery, path
-				c.mu.Lock()
-				c.rescued = path
-				c.mu.Unlock()
 			}
 		}
 		return e
@@ -106,10 +103,7 @@ func (c *Credential) lastWriteback(ctx context.Context) error {
 	if err == nil {
 		c.settleDebt(ctx)
 		if rescued != "" && where == "" {
-			// It was kept for this moment; one login in one place.
-			if err := c.src.disk.Remove(rescued); err != nil {
-				c.src.Emit(event.Notice{Class: "auth_rescue", Message: fmt.Sprintf("%s holds a login and is not needed any more, but cannot be removed: %v", rescued, reason(err))})
-			}
+			c.dropRescued(rescued)
 		}
 		c.src.Emit(event.Notice{Class: "auth_writeback", Message: "the write-back of the refreshed login succeeded at the end of the run"})
 		return nil
