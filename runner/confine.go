@@ -328,7 +328,9 @@ func (c *Confinement) PatchScope() patch.Scope {
 		return s
 	}
 	s.Roots = c.roots()
-	if !c.noTmp {
+	// Around a workspace below /tmp commands see an empty folder of their own: a
+	// patch that leaves the workspace there would seem to work and be lost.
+	if !c.noTmp && !strings.HasPrefix(c.workdir, "/tmp/") {
 		s.Roots = append(s.Roots, "/tmp")
 	}
 	for _, dir := range []string{c.facts.GitDir, c.facts.CommonDir} {
