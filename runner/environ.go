@@ -78,6 +78,7 @@ func (c *Confinement) Environ(o CommandEnv) []string {
 		}
 		e.set(name, value)
 	}
+	e.gitConfig()
 	c.gitOwner(&e)
 	return e
 }
@@ -128,17 +129,38 @@ func (c *Confinement) gitOwner(e *environment) {
 	if c.facts.Root == "" || !foreign(c.facts.Root) && !foreign(c.facts.GitDir) {
 		return
 	}
-	count := 0
-	if old, ok := e.get("GIT_CONFIG_COUNT"); ok {
-		n, err := strconv.Atoi(old)
-		if err != nil || n < 0 {
-			return // git itself will complain
-		}
-		count = n
-	}
+	count := e.gitConfig()
 	e.set("GIT_CONFIG_KEY_"+strconv.Itoa(count), "safe.directory")
 	e.set("GIT_CONFIG_VALUE_"+strconv.Itoa(count), c.facts.Root)
 	e.set("GIT_CONFIG_COUNT", strconv.Itoa(count+1))
+}
+
+// gitConfig renumbers the settings for git that the environment holds, and
+// returns their number. Policy drops variables by their names, so that one of a
+// pair may be missing; git would refuse to run then.
+func (e *environment) gitConfig() int {
+	text, ok := e.get("GIT_CONFIG_COUNT")
+	if !ok {
+		return 0
+	}
+	count, err := strconv.Atoi(text)
+	if err != nil || count < 0 || count > 1000 {
+		count = 0
+	}
+	kept := 0
+	for i := range count {
+		key, value := "GIT_CONFIG_KEY_"+strconv.Itoa(i), "GIT_CONFIG_VALUE_"+strconv.Itoa(i)
+		k, hasKey := e.get(key)
+		v, hasValue := e.get(value)
+		e.drop(key, value)
+		if hasKey && hasValue {
+			e.set("GIT_CONFIG_KEY_"+strconv.Itoa(kept), k)
+			e.set("GIT_CONFIG_VALUE_"+strconv.Itoa(kept), v)
+			kept++
+		}
+	}
+	e.set("GIT_CONFIG_COUNT", strconv.Itoa(kept))
+	return kept
 }
 
 // foreign tells whether path belongs to another user.

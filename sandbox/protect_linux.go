@@ -77,8 +77,16 @@ func (r *resolved) protectPath(p string) {
 	if slices.Contains(r.write, p) {
 		return
 	}
-	inRoot := slices.ContainsFunc(r.write, func(w string) bool { return below(p, w) })
-	if inRoot && !slices.ContainsFunc(r.protect, func(q string) bool { return below(p, q) }) {
+	nearest := ""
+	for _, w := range r.write {
+		if below(p, w) && len(w) > len(nearest) {
+			nearest = w
+		}
+	}
+	if nearest != "" && r.insideGitFolder(nearest) {
+		return // part of a git folder made writable by name: a work tree's state, say
+	}
+	if nearest != "" && !slices.ContainsFunc(r.protect, func(q string) bool { return below(p, q) }) {
 		r.protect = append(r.protect, p)
 	}
 }
