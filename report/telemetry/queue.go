@@ -50,14 +50,15 @@ type queue[T any] struct {
 	ended   bool
 
 	wake     chan struct{}
-	stop     context.CancelFunc
+	quit     chan struct{}      // ends the sender after the request it is making
+	stop     context.CancelFunc // ends that request
 	done     chan struct{}
 	exporter exporter[T] // owned by the sender, then by drain
 	total    result
 }
 
 func newQueue[T any](t *transport, open func(context.Context) (exporter[T], error)) *queue[T] {
-	return &queue[T]{t: t, open: open, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &queue[T]{t: t, open: open, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 }
 
 func (q *queue[T]) put(item T) {
@@ -89,12 +90,12 @@ func (q *queue[T]) send(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-q.quit:
 			return
 		case <-tick.C:
 		case <-q.wake:
 		}
-		for q.size() > 0 {
+		for q.size() > 0 && !q.quitting() {
 			one, cancel := context.WithTimeout(ctx, sendTimeout)
 			ok := q.batch(one, false)
 			cancel()
@@ -102,6 +103,15 @@ func (q *queue[T]) send(ctx context.Context) {
 				break
 			}
 		}
+	}
+}
+
+func (q *queue[T]) quitting() bool {
+	select {
+	case <-q.quit:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -158,8 +168,13 @@ func (q *queue[T]) drain(ctx context.Context) result {
 	started, stop := q.started, q.stop
 	q.mu.Unlock()
 	if started {
+		close(q.quit)
+		select { // a request on its way may still arrive: cutting it would send it twice
+		case <-q.done:
+		case <-ctx.Done():
+		}
 		stop()
-		<-q.done // its request ends with its context
+		<-q.done
 	}
 	for q.size() > 0 && q.batch(ctx, true) {
 	}
@@ -170,6 +185,9 @@ func (q *queue[T]) drain(ctx context.Context) result {
 		q.total.message = "the queue was full"
 	}
 	q.items = nil
+	if q.total.lost == 0 {
+		q.total.message = "" // what failed at first was delivered later
+	}
 	return q.total
 }
 

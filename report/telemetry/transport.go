@@ -38,6 +38,7 @@ func (e *ConfigError) Hint() string { return e.Fix }
 // outcome is what became of one export. The exporters' errors are texts; what
 // decides about another try is read off the answer itself.
 type outcome struct {
+	answered bool // the collector took the request
 	err      error
 	again    bool // worth another try
 	refused  bool // nobody answered
@@ -178,7 +179,7 @@ func (t *transport) attempt(ctx context.Context, last bool, export func(context.
 		t.last = outcome{}
 		err := export(ctx)
 		o := t.last
-		if err == nil {
+		if err == nil || o.answered { // the exporters call a partial success an error
 			return o
 		}
 		if o.err == nil { // it never reached the wire, or its context ended there
@@ -274,7 +275,7 @@ func (t *transport) partial(kind string, answer []byte) outcome {
 		err = proto.Unmarshal(answer, msg)
 	}
 	if err != nil { // a collector that answers 2xx with something else took it
-		return outcome{}
+		return outcome{answered: true}
 	}
 	return partialOf(msg)
 }
@@ -303,5 +304,5 @@ func partialOf(msg any) outcome {
 	if len(text) > 500 {
 		text = text[:500]
 	}
-	return outcome{rejected: max(n, 0), message: "the collector rejected records: " + strings.ToValidUTF8(text, "")}
+	return outcome{answered: true, rejected: max(n, 0), message: "the collector rejected records: " + strings.ToValidUTF8(text, "")}
 }
