@@ -69,7 +69,8 @@ func (t *transport) spanExporter(ctx context.Context) (exporter[sdktrace.ReadOnl
 			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))
 	} else {
 		e, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(t.url.String()), otlptracehttp.WithHTTPClient(t.client()),
-			otlptracehttp.WithTimeout(exporterTimeout), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}), otlptracehttp.WithCompression(otlptracehttp.NoCompression))
+			otlptracehttp.WithTimeout(exporterTimeout), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}), otlptracehttp.WithCompression(otlptracehttp.NoCompression),
+			otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf))
 	}
 	if err != nil {
 		return nil, err
