@@ -16,12 +16,14 @@ import (
 //
 // Its methods may be called concurrently.
 type Sandbox struct {
-	spec   Spec
-	res    *resolved
-	plan   plan
-	report Report
-	tmp    tmpFolder
-	holds  placeholders
+	spec     Spec
+	res      *resolved
+	plan     plan
+	report   Report
+	tmp      tmpFolder
+	holds    placeholders
+	group    *group // nil where none can be made: groupErr says why
+	groupErr error
 
 	mu      sync.Mutex
 	init    *initConn // confined commands, or all of them under danger-full-access
@@ -51,7 +53,7 @@ func (b *Sandbox) open(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, first.discard())
 	}
-	tried := first.climb(ctx, &b.plan)
+	tried := first.climb(ctx, &b.plan, b.group)
 	b.init = tried.conn
 	b.report = b.makeReport(tried)
 	if missing := missingOf(b.report, b.spec.Require); len(missing) > 0 {
@@ -73,6 +75,9 @@ func (b *Sandbox) prepare() error {
 	if err := b.tmp.make(&b.spec); err != nil {
 		return err
 	}
+	if l := b.spec.Limits; l.MemoryBytes > 0 || l.Processes > 0 || l.CPUPercent > 0 {
+		b.group, b.groupErr = newGroup(l)
+	}
 	held, found, err := b.holds.hold(r.hold)
 	if err != nil {
 		return err
@@ -86,8 +91,18 @@ func (b *Sandbox) prepare() error {
 	if b.spec.HostTmp {
 		b.plan.Tmp = ""
 	}
+	if b.group == nil {
+		b.plan.Watch = true
+		if n := b.spec.Limits.Processes; n > 0 {
+			b.plan.PIDs = n + pidSlack
+		}
+	}
 	return nil
 }
+
+// pidSlack is added to the process limit where the size of the pid namespace
+// stands in: the kernel keeps the first 300 numbers for itself after a wrap.
+const pidSlack = 300 + initSlack
 
 // Report says what is enforced, guarantee by guarantee.
 func (b *Sandbox) Report() Report { return b.report }
@@ -168,12 +183,15 @@ func (b *Sandbox) Close() error {
 	conns := []*initConn{b.init, b.outside}
 	b.mu.Unlock()
 	var errs []error
+	if b.spec.Mode == FullAccess {
+		b.group.kill()
+	}
 	for _, c := range conns {
 		if c != nil {
 			errs = append(errs, c.stop())
 		}
 	}
-	errs = append(errs, b.holds.release(), b.tmp.remove())
+	errs = append(errs, b.group.remove(), b.holds.release(), b.tmp.remove())
 	return errors.Join(errs...)
 }
 

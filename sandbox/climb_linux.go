@@ -29,6 +29,7 @@ type ascent struct {
 // outcome is the init that was found.
 type outcome struct {
 	conn   *initConn
+	group  *group
 	plan   plan
 	failed map[string]layerFailure // of every way tried
 	err    error                   // when there is no init at all
@@ -62,8 +63,8 @@ func (a *ascent) discard() error {
 }
 
 // climb tries the ways until one gives all the mounts and namespaces.
-func (a *ascent) climb(ctx context.Context, p *plan) *outcome {
-	o := &outcome{plan: *p, failed: map[string]layerFailure{}}
+func (a *ascent) climb(ctx context.Context, p *plan, g *group) *outcome {
+	o := &outcome{group: g, plan: *p, failed: map[string]layerFailure{}}
 	if !p.Confined {
 		o.try(ctx, a.launched, a.err, "")
 		return o
@@ -89,7 +90,12 @@ func (a *ascent) climb(ctx context.Context, p *plan) *outcome {
 // refused; otherwise the init is stopped, unless it is the last way (no layer).
 func (o *outcome) try(ctx context.Context, l *launched, err error, layer string) bool {
 	if err == nil {
+		added := make(chan error, 1)
+		go func() { added <- o.group.add(l.c.proc.Pid) }()
 		err = l.configure(ctx, &o.plan)
+		if aerr := <-added; err == nil && aerr != nil {
+			err = fmt.Errorf("sandbox: moving the init into its control group: %w", aerr)
+		}
 		if err != nil {
 			err = errors.Join(err, l.c.stop())
 		}

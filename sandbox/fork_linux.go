@@ -38,8 +38,8 @@ const (
 type status struct {
 	kind  uint32
 	id    uint32
-	wait  int32 // wait status of the main process
-	_     int32
+	wait  int32  // wait status of the main process
+	cause uint32 // of msgGone: why the init killed it
 	utime unix.Timeval
 	stime unix.Timeval
 	rss   int64 // KiB
@@ -51,6 +51,7 @@ type family struct {
 	prepare, command, after    uintptr // scripts
 	nPrepare, nCommand, nAfter uintptr
 	cloneFlags                 uintptr // of the supervisor
+	inGroup                    uintptr // 1: clone3 with args starts it in a control group
 	control                    uintptr // descriptor of the control socket
 	subreaper                  uintptr // 1: no pid namespace, wait until nobody is left
 	failedStep, failedErrno    uintptr // why nothing was started
@@ -60,6 +61,12 @@ type family struct {
 	wait                       uint32
 	msg                        status
 	tick                       unix.Timespec
+	args                       cloneArgs
+}
+
+// cloneArgs is struct clone_args of Linux 5.7.
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
 // Everything here is executed with all signals blocked.
@@ -77,7 +84,13 @@ func raw(nr, a, b, c, d, e, f uintptr) (uintptr, syscall.Errno) {
 //go:nosplit
 //go:norace
 func spawn(f *family) (uintptr, syscall.Errno) {
-	pid, errno := raw(unix.SYS_CLONE, f.cloneFlags|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	pid, errno := uintptr(0), syscall.Errno(unix.ENOSYS)
+	if f.inGroup != 0 {
+		pid, errno = raw(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&f.args)), unsafe.Sizeof(f.args), 0, 0, 0, 0)
+	}
+	if errno == unix.ENOSYS || errno == unix.EINVAL {
+		pid, errno = raw(unix.SYS_CLONE, f.cloneFlags|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	}
 	if errno == 0 && pid == 0 {
 		supervise(f)
 	}

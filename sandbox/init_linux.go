@@ -35,6 +35,8 @@ type initProcess struct {
 	listeners    *notifier // hands over the listeners of filters; nil without notify
 	procSeals    []procSeal
 	limits       Limits // clamped to what the init itself may use
+	watch        *watcher
+	keep         *keeper // nil without mounts
 
 	mu      sync.Mutex
 	running map[uint32]int // supervisor by command
@@ -95,6 +97,7 @@ func (in *initProcess) open() error {
 		}
 	}
 	in.limits = clampLimits(in.plan.Limits)
+	in.watch = newWatcher(in)
 	return in.ready(proxy)
 }
 
@@ -150,7 +153,9 @@ func (in *initProcess) confine() net.Listener {
 		if err := buildView(p, f); err != nil {
 			f.fail(err)
 		}
-		in.procSeals = procSeals(f)
+		if in.procSeals = procSeals(f); f.Root != "" {
+			in.keep = newKeeper(p)
+		}
 	}
 	if abi, err := landlockABI(); err != nil {
 		f.fail(err)

@@ -28,6 +28,8 @@ type plan struct {
 
 	Net    NetMode
 	Limits Limits
+	// Watch: no control group holds the limits.
+	Watch bool
 	// PIDs is a bound for the pid namespace where the kernel has one per
 	// namespace; 0 is none.
 	PIDs int64
@@ -80,6 +82,7 @@ type request struct {
 	Helper string
 	// Which descriptors come along, in this order.
 	Stdin, Stdout, Stderr bool
+	Group                 bool // a folder of the control group the command starts in
 	TTY                   *Winsize
 	Limits                Limits
 	Outside               bool // Command.Unsandboxed

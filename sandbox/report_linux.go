@@ -46,7 +46,7 @@ func (b *Sandbox) makeReport(o *outcome) Report {
 		f = o.conn.facts
 	}
 	r.LandlockABI = f.Landlock
-	j := judge{spec: &b.spec, plan: &o.plan, facts: &f, failed: o.failed, running: o.conn != nil}
+	j := judge{spec: &b.spec, plan: &o.plan, facts: &f, failed: o.failed, running: o.conn != nil, group: b.group, groupErr: b.groupErr}
 	if o.conn == nil && o.err != nil {
 		j.broken = o.err.Error()
 	}
@@ -89,13 +89,15 @@ func missingOf(r Report, require Guarantee) []Support {
 
 // judge says for each guarantee what carries it.
 type judge struct {
-	spec    *Spec
-	plan    *plan
-	facts   *facts
-	failed  map[string]layerFailure
-	running bool
-	broken  string
-	weaker  bool // a mechanism of Spec.Degrade stands in
+	spec     *Spec
+	plan     *plan
+	facts    *facts
+	failed   map[string]layerFailure
+	running  bool
+	group    *group
+	groupErr error
+	broken   string
+	weaker   bool // a mechanism of Spec.Degrade stands in
 }
 
 func (j *judge) support(g Guarantee) Support {
@@ -249,7 +251,23 @@ func (j *judge) secrets() Support {
 }
 
 func (j *judge) limited() Support {
-	return Support{Why: "no writable cgroup", Mechanism: "rlimits"}
+	if j.group != nil {
+		return j.held(j.group.name(), "rlimits")
+	}
+	l := j.spec.Limits
+	if l.MemoryBytes == 0 && l.Processes == 0 && l.CPUPercent == 0 {
+		return j.held("nothing but rlimits was asked for")
+	}
+	why := "no control group"
+	if j.groupErr != nil {
+		why += ": " + j.groupErr.Error()
+	}
+	s := Support{Why: why, Mechanism: "rlimits, a look at memory and processes every " + watchEvery.String(),
+		Hint: "run as root, or delegate a control group to the user (`systemd-run --user --scope -p Delegate=yes`)"}
+	if j.facts.PIDs {
+		s.Mechanism += ", a bounded pid namespace"
+	}
+	return s
 }
 
 // hint says what to do on this machine.

@@ -11,10 +11,15 @@ import (
 
 // start forks the supervisor of one command. It runs on the locked thread.
 func (in *initProcess) start(r request, fds []int) {
-	defer closeAll(fds)
+	all := fds
+	defer func() { closeAll(all) }()
 	refuse := func(step string, err error) {
 		// When the runner cannot be told it is gone, and so is everything here soon.
 		_ = in.wire.sendJSON(msgRefused, r.ID, refusedMessage{ID: r.ID, Step: step, Text: err.Error(), Errno: int(errno(err))})
+	}
+	groupFD := -1
+	if r.Group && len(fds) > 0 {
+		groupFD, fds = fds[len(fds)-1], fds[:len(fds)-1]
 	}
 	st, done, err := in.streams(&r, fds)
 	if err != nil {
@@ -22,6 +27,10 @@ func (in *initProcess) start(r request, fds []int) {
 		return
 	}
 	defer done()
+	if err := in.keep.check(); err != nil {
+		refuse("protected paths", err)
+		return
+	}
 	ruleset := -1
 	if in.plan.Confined && in.facts.Landlock > 0 {
 		if ruleset, _, err = landlockRuleset(in.facts.Landlock, &in.plan); err != nil {
@@ -33,13 +42,15 @@ func (in *initProcess) start(r request, fds []int) {
 	a := &arena{}
 	r.Path = pathOf(r.Env)
 	sup, cmd, after := in.supervisorScript(a), in.commandScript(a, &r, st, r.TTY != nil, ruleset), in.afterScript(a)
-	f := in.family(a, &r, sup, cmd, after)
+	f := in.family(a, &r, groupFD, sup, cmd, after)
 	if a.err != nil {
 		refuse("memory", a.err)
 		return
 	}
+	in.watch.begin(r.ID, r.Limits)
 	pid, err := fork(f)
 	if err != nil {
+		in.watch.end(r.ID)
 		refuse("fork", err)
 		if err := a.release(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -53,7 +64,7 @@ func (in *initProcess) start(r request, fds []int) {
 }
 
 // family collects what the supervisor needs.
-func (in *initProcess) family(a *arena, r *request, sup, cmd, after *script) *family {
+func (in *initProcess) family(a *arena, r *request, groupFD int, sup, cmd, after *script) *family {
 	f := family{control: uintptr(in.controlFD), mask: ^uint64(0), tick: unix.Timespec{Nsec: 1e6}}
 	f.msg.id = r.ID
 	f.prepare, f.nPrepare = sup.store()
@@ -63,6 +74,10 @@ func (in *initProcess) family(a *arena, r *request, sup, cmd, after *script) *fa
 		f.cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
 	} else {
 		f.subreaper = 1
+	}
+	if groupFD >= 0 {
+		f.inGroup = 1
+		f.args = cloneArgs{flags: uint64(f.cloneFlags) | unix.CLONE_INTO_CGROUP, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(groupFD)}
 	}
 	return place(a, f)
 }
@@ -111,7 +126,7 @@ func (in *initProcess) reap(id uint32, pid int, f *family, a *arena, names [2][]
 	if !in.plan.Namespaces {
 		in.killOrphans()
 	}
-	if err := in.lastMessage(id, ws, &ru, f, names); err != nil {
+	if err := in.lastMessage(id, in.watch.end(id), ws, &ru, f, names); err != nil {
 		in.end(err)
 	}
 	if err := a.release(); err != nil {
@@ -120,9 +135,9 @@ func (in *initProcess) reap(id uint32, pid int, f *family, a *arena, names [2][]
 }
 
 // lastMessage tells the runner that a tree is gone, or that it never was.
-func (in *initProcess) lastMessage(id uint32, ws unix.WaitStatus, ru *unix.Rusage, f *family, names [2][]string) error {
+func (in *initProcess) lastMessage(id, cause uint32, ws unix.WaitStatus, ru *unix.Rusage, f *family, names [2][]string) error {
 	if f.failedErrno == 0 {
-		return in.wire.sendStatus(status{kind: msgGone, id: id, wait: int32(ws), utime: ru.Utime, stime: ru.Stime, rss: ru.Maxrss})
+		return in.wire.sendStatus(status{kind: msgGone, id: id, cause: cause, wait: int32(ws), utime: ru.Utime, stime: ru.Stime, rss: ru.Maxrss})
 	}
 	e := unix.Errno(f.failedErrno)
 	m := refusedMessage{ID: id, Step: "fork", Errno: int(e), Text: e.Error()}

@@ -54,6 +54,7 @@ type initConn struct {
 type entry struct {
 	p        *Process
 	argv     []string
+	account  *account
 	started  chan error // one value
 	terminal chan *os.File
 	exited   bool
@@ -269,14 +270,19 @@ func (c *initConn) refused(id uint32, m *refusedMessage) {
 	if e == nil {
 		return
 	}
+	if c.forget(id) {
+		e.account.close(&Exit{})
+	}
 	e.started <- m.err(e.argv)
-	c.forget(id)
 }
 
-func (c *initConn) forget(id uint32) {
+// forget takes a command off the list; false if it was not on it.
+func (c *initConn) forget(id uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, ok := c.pending[id]
 	delete(c.pending, id)
+	return ok
 }
 
 // status handles a supervisor's word, or the init's that it is gone.
@@ -309,6 +315,10 @@ func (c *initConn) status(s status) {
 			x.CPU = cpu
 		}
 		x.Measured = "rusage"
+		e.account.close(&x)
+		if s.cause != killedNot {
+			x.Killed = killedNames[s.cause]
+		}
 		select {
 		case e.started <- errors.New("sandbox: the command's supervisor was killed"):
 		default: // it has been told already
@@ -344,6 +354,7 @@ func (c *initConn) end() {
 			x = exitOf(syscall.WaitStatus(unix.SIGKILL))
 		}
 		x.Measured = "rusage"
+		e.account.close(&x)
 		e.p.finish(x, nil)
 	}
 }

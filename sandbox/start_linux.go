@@ -39,20 +39,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 		return nil, err
 	}
 	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2), terminal: make(chan *os.File, 1)}
-	id, err := conn.register(e)
-	if err != nil {
-		return nil, errors.Join(err, s.close(), p.discard())
-	}
-	p.tree = confinedTree{conn, id}
-	req := request{Op: "start", ID: id, Argv: c.Argv, Env: c.Env, Dir: c.Dir, Helper: c.Helper, TTY: c.TTY, Limits: c.Limits,
-		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
-	err = errors.Join(conn.wire.sendRequest(req, s.fds()...), s.close())
-	if err == nil {
-		err = e.await(ctx)
-	}
-	if err != nil {
-		p.tree.kill()
-		conn.forget(id)
+	if err := conn.order(ctx, e, &c, &s, b.group); err != nil {
 		return nil, errors.Join(err, p.discard())
 	}
 	if c.Stdin != nil && c.TTY == nil && !c.KeepStdin {
@@ -62,6 +49,36 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 		go p.endWith(ctx)
 	}
 	return p, nil
+}
+
+// order has the init start the command and waits until it runs.
+func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childStreams, g *group) error {
+	id, err := c.register(e)
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	if e.account, err = g.open(id, cmd.Limits); err != nil {
+		c.forget(id)
+		return errors.Join(err, s.close())
+	}
+	e.p.tree = confinedTree{c, id}
+	req := request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, TTY: cmd.TTY, Limits: cmd.Limits,
+		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
+	fds := s.fds()
+	if e.account.dir != nil {
+		req.Group, fds = true, append(fds, int(e.account.dir.Fd()))
+	}
+	err = errors.Join(c.wire.sendRequest(req, fds...), s.close())
+	if err == nil {
+		err = e.await(ctx)
+	}
+	if err != nil {
+		e.p.tree.kill()
+		if c.forget(id) {
+			e.account.close(&Exit{})
+		}
+	}
+	return err
 }
 
 // checkCommand fills in defaults and refuses what execve would misread.

@@ -91,21 +91,31 @@ func (in *initProcess) killAll() {
 
 // descendants lists every process below pid, parents first. Without a pid
 // namespace this is how a tree is found; its supervisor adopts orphans.
-func descendants(pid int) []int {
-	children := map[int][]int{}
+func descendants(pid int) []int { return processChildren().below(pid) }
+
+// childMap holds the children of every process.
+type childMap map[int][]int
+
+// processChildren reads /proc once.
+func processChildren() childMap {
+	m := childMap{}
 	ds, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return m
 	}
 	for _, d := range ds {
 		if child, parent, ok := parentOf(d.Name()); ok {
-			children[parent] = append(children[parent], child)
+			m[parent] = append(m[parent], child)
 		}
 	}
+	return m
+}
+
+func (m childMap) below(pid int) []int {
 	var out []int
-	for queue := children[pid]; len(queue) > 0; queue = queue[1:] {
+	for queue := m[pid]; len(queue) > 0; queue = queue[1:] {
 		out = append(out, queue[0])
-		queue = append(queue, children[queue[0]]...)
+		queue = append(queue, m[queue[0]]...)
 	}
 	return out
 }

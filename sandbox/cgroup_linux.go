@@ -1,0 +1,445 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Control groups: the only limits that hold for a tree as a whole, and the only
+// figures that are exact. Where none can be made, watch_linux.go and rlimits do
+// what they can and the report says so.
+
+const (
+	cgroupRoot   = "/sys/fs/cgroup"
+	cgroupPrefix = "nightshift-"
+)
+
+// group is the control group of a sandbox.
+type group struct {
+	v2       *cgroup2.Manager
+	v1       cgroup1.Cgroup
+	dir      string            // of v2
+	dirs     map[string]string // of v1, by controller
+	children bool              // v2: every command gets a group of its own
+
+	mu      sync.Mutex
+	running int
+	mixed   bool // more than one command since the figures were begun
+}
+
+// initSlack is what the init and the supervisors need besides the commands.
+const initSlack = 64
+
+// newGroup makes a group with limits below or beside the one this process is in.
+func newGroup(l Limits) (*group, error) {
+	name := fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
+	switch cgroups.Mode() {
+	case cgroups.Unified:
+		return newGroup2(name, l)
+	case cgroups.Legacy, cgroups.Hybrid:
+		return newGroup1(name, l)
+	}
+	return nil, errors.New("/sys/fs/cgroup is not there")
+}
+
+// newGroup2 tries the own group and the one above it: a group that holds
+// processes cannot hand its controllers down.
+func newGroup2(name string, l Limits) (*group, error) {
+	_, own, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(cgroupRoot, own)); err != nil {
+		own = "/" // in a container the path is that of the outside
+	}
+	var errs []error
+	for _, parent := range []string{own, filepath.Dir(own)} {
+		dir := filepath.Join(cgroupRoot, parent)
+		if err := unix.Access(dir, unix.W_OK); err != nil {
+			errs = append(errs, fmt.Errorf("%s may not be written: %w", dir, err))
+			continue
+		}
+		sweepGroups(dir)
+		m, err := cgroup2.NewManager(cgroupRoot, filepath.Join(parent, name), resources2(l, initSlack))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		g := &group{v2: m, dir: filepath.Join(dir, name)}
+		// Swap is not counted everywhere; without the file there is none to limit.
+		if l.MemoryBytes > 0 {
+			_ = os.WriteFile(filepath.Join(g.dir, "memory.swap.max"), []byte("0"), 0)
+		}
+		g.split()
+		return g, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+func resources2(l Limits, slack int64) *cgroup2.Resources {
+	r := &cgroup2.Resources{Memory: &cgroup2.Memory{}, Pids: &cgroup2.Pids{}, CPU: &cgroup2.CPU{}}
+	if l.MemoryBytes > 0 {
+		r.Memory.Max = &l.MemoryBytes
+	}
+	if l.Processes > 0 {
+		r.Pids.Max = l.Processes + slack
+	}
+	if l.CPUPercent > 0 {
+		quota := l.CPUPercent * 1000 // of a period of 100 000 µs
+		r.CPU.Max = cgroup2.NewCPUMax(&quota, nil)
+	}
+	return r
+}
+
+// split moves the init into a leaf of its own, so that commands can have theirs.
+func (g *group) split() {
+	if err := os.Mkdir(filepath.Join(g.dir, "init"), 0o755); err != nil {
+		return
+	}
+	err := os.WriteFile(filepath.Join(g.dir, "cgroup.subtree_control"), []byte("+memory +pids +cpu"), 0)
+	g.children = err == nil
+}
+
+// newGroup1 makes one group for each controller that is needed.
+func newGroup1(name string, l Limits) (*group, error) {
+	own, err := cgroup1.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
+	}
+	parents := map[string]string{}
+	var subsystems []cgroup1.Subsystem
+	for _, s := range []cgroup1.Subsystem{
+		cgroup1.NewMemory(cgroupRoot, cgroup1.OptionalSwap(), cgroup1.IgnoreModules("kmem", "kmem.tcp")), cgroup1.NewPids(cgroupRoot),
+		cgroup1.NewCpu(cgroupRoot), cgroup1.NewCpuacct(cgroupRoot),
+	} {
+		c := string(s.Name())
+		parent := own[c]
+		dir := filepath.Join(cgroupRoot, c, parent)
+		if _, err := os.Stat(dir); err != nil {
+			parent, dir = "/", filepath.Join(cgroupRoot, c)
+		}
+		if err := unix.Access(dir, unix.W_OK); err != nil {
+			if c == "memory" || c == "pids" {
+				return nil, fmt.Errorf("%s may not be written: %w", dir, err)
+			}
+			continue
+		}
+		sweepGroups(dir)
+		parents[c] = parent
+		subsystems = append(subsystems, s)
+	}
+	at := func(c cgroup1.Name) (string, error) {
+		parent, ok := parents[string(c)]
+		if !ok {
+			return "", cgroup1.ErrControllerNotActive
+		}
+		return filepath.Join(parent, name), nil
+	}
+	v1, err := cgroup1.New(at, resources1(l), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) { return subsystems, nil }))
+	if err != nil {
+		return nil, err
+	}
+	g := &group{v1: v1, dirs: map[string]string{}}
+	for c, parent := range parents {
+		g.dirs[c] = filepath.Join(cgroupRoot, c, parent, name)
+	}
+	return g, nil
+}
+
+func resources1(l Limits) *specs.LinuxResources {
+	r := &specs.LinuxResources{}
+	if l.MemoryBytes > 0 {
+		r.Memory = &specs.LinuxMemory{Limit: &l.MemoryBytes}
+	}
+	if l.Processes > 0 {
+		n := l.Processes + initSlack
+		r.Pids = &specs.LinuxPids{Limit: &n}
+	}
+	if l.CPUPercent > 0 {
+		quota, period := l.CPUPercent*1000, uint64(100000)
+		r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+	}
+	return r
+}
+
+// sweepGroups removes what killed runners left: empty groups whose maker, the
+// number in their name, is gone.
+func sweepGroups(dir string) {
+	names, err := filepath.Glob(filepath.Join(dir, cgroupPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, n := range names {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(n), cgroupPrefix), "-")
+		if _, err := os.Stat("/proc/" + pid); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		removeGroups(n)
+	}
+}
+
+// removeGroups removes a group with those below; the kernel keeps one that is in
+// use.
+func removeGroups(dir string) {
+	inner, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range inner {
+		if e.IsDir() {
+			removeGroups(filepath.Join(dir, e.Name()))
+		}
+	}
+	_ = unix.Rmdir(dir)
+}
+
+// add moves the init into the group, before it starts anything.
+func (g *group) add(pid int) error {
+	if g == nil {
+		return nil
+	}
+	if g.v1 != nil {
+		return g.v1.AddProc(uint64(pid))
+	}
+	dir := g.dir
+	if g.children {
+		dir = filepath.Join(dir, "init")
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// account is the reckoning of one command.
+type account struct {
+	g     *group
+	child string   // its own group
+	dir   *os.File // of child
+	begin figures
+	alone bool
+}
+
+// figures are what a group has used since it was made.
+type figures struct {
+	cpu      time.Duration
+	peak     int64
+	current  int64
+	oomKills int
+}
+
+// open begins the reckoning of a command.
+func (g *group) open(id uint32, l Limits) (*account, error) {
+	if g == nil {
+		return &account{}, nil
+	}
+	if g.children {
+		child := filepath.Join(g.dir, fmt.Sprintf("command-%d", id))
+		if err := os.Mkdir(child, 0o755); err != nil {
+			return nil, fmt.Errorf("sandbox: control group of a command: %w", err)
+		}
+		a := &account{g: g, child: child}
+		if err := a.limit(l); err != nil {
+			return nil, errors.Join(err, unix.Rmdir(child))
+		}
+		return a, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mixed = g.running > 0 // also when one of them has ended since
+	g.running++
+	a := &account{g: g, alone: !g.mixed}
+	if a.alone {
+		g.resetPeak()
+		a.begin = g.figures()
+	}
+	return a, nil
+}
+
+// limit sets what holds for one command. The whole of it dies when its memory
+// runs out: half a build is worth nothing.
+func (a *account) limit(l Limits) error {
+	write := func(file, value string) error { return os.WriteFile(filepath.Join(a.child, file), []byte(value), 0) }
+	_ = write("memory.oom.group", "1") // Linux 4.19
+	var err error
+	if l.MemoryBytes > 0 {
+		err = errors.Join(err, write("memory.max", strconv.FormatInt(l.MemoryBytes, 10)))
+	}
+	if l.Processes > 0 {
+		err = errors.Join(err, write("pids.max", strconv.FormatInt(l.Processes+1, 10)))
+	}
+	if l.CPUPercent > 0 {
+		err = errors.Join(err, write("cpu.max", fmt.Sprintf("%d 100000", l.CPUPercent*1000)))
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: limits of a command: %w", err)
+	}
+	if a.dir, err = os.OpenFile(a.child, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		return fmt.Errorf("sandbox: control group of a command: %w", err)
+	}
+	return nil
+}
+
+// close puts the figures of a command that is gone into x.
+func (a *account) close(x *Exit) {
+	g := a.g
+	if g == nil {
+		return
+	}
+	if a.child != "" {
+		f := figures2(a.child)
+		_ = a.dir.Close()
+		removeGroups(a.child)
+		if f.cpu > 0 { // else the command was never in it: no clone3
+			a.fill(x, f, f.peak)
+		}
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	alone := a.alone && !g.mixed
+	if g.running == 0 {
+		g.mixed = false
+	}
+	if !alone {
+		return
+	}
+	f := g.figures()
+	peak := f.peak - a.begin.current
+	f.cpu -= a.begin.cpu
+	f.oomKills -= a.begin.oomKills
+	a.fill(x, f, peak)
+}
+
+func (a *account) fill(x *Exit, f figures, peak int64) {
+	x.Measured = "cgroup"
+	x.CPU = f.cpu
+	x.PeakBytes = max(peak, x.PeakBytes)
+	x.OOMKills = f.oomKills
+	if f.oomKills > 0 && x.Signal == int(unix.SIGKILL) {
+		x.Killed = "memory"
+	}
+}
+
+// figures reads what the group has used.
+func (g *group) figures() figures {
+	if g.v2 != nil {
+		return figures2(g.dir)
+	}
+	var f figures
+	f.cpu = time.Duration(readNumber(filepath.Join(g.dirs["cpuacct"], "cpuacct.usage")))
+	f.peak = readNumber(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"))
+	f.current = readNumber(filepath.Join(g.dirs["memory"], "memory.usage_in_bytes"))
+	f.oomKills = int(readField(filepath.Join(g.dirs["memory"], "memory.oom_control"), "oom_kill"))
+	return f
+}
+
+func figures2(dir string) figures {
+	return figures{
+		cpu:      time.Duration(readField(filepath.Join(dir, "cpu.stat"), "usage_usec")) * time.Microsecond,
+		peak:     readNumber(filepath.Join(dir, "memory.peak")),
+		current:  readNumber(filepath.Join(dir, "memory.current")),
+		oomKills: int(readField(filepath.Join(dir, "memory.events"), "oom_kill")),
+	}
+}
+
+// resetPeak makes the peak that of the next command, where the kernel can.
+func (g *group) resetPeak() {
+	if g.v1 != nil {
+		_ = os.WriteFile(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"), []byte("0"), 0)
+	}
+}
+
+// readNumber reads a file with one number; 0 if it cannot be read.
+func readNumber(file string) int64 {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// readField reads the number behind a name in a file of names and numbers.
+func readField(file, name string) int64 {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == name {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// kill ends every process of the group.
+func (g *group) kill() {
+	if g == nil {
+		return
+	}
+	if g.v2 != nil {
+		if _, err := os.Stat(filepath.Join(g.dir, "cgroup.kill")); err == nil {
+			_ = g.v2.Kill() // the init's end, which follows, does the same by itself
+		}
+		return
+	}
+	for range 100 {
+		ps, err := g.v1.Processes(cgroup1.Pids, true)
+		if err != nil || len(ps) == 0 {
+			return
+		}
+		for _, p := range ps {
+			ignoreGone(unix.Kill(p.Pid, unix.SIGKILL))
+		}
+		time.Sleep(killRound)
+	}
+}
+
+// remove deletes the group, which is empty but for processes that are being
+// reaped.
+func (g *group) remove() error {
+	if g == nil {
+		return nil
+	}
+	var err error
+	for range 50 {
+		if g.v2 != nil {
+			removeGroups(g.dir)
+			if _, serr := os.Stat(g.dir); errors.Is(serr, os.ErrNotExist) {
+				return nil
+			}
+			err = fmt.Errorf("sandbox: the control group %s is still in use", g.dir)
+		} else if err = g.v1.Delete(); err == nil {
+			return nil
+		}
+		time.Sleep(killRound)
+	}
+	return err
+}
+
+// name says which interface carries the limits.
+func (g *group) name() string {
+	if g.v2 != nil {
+		return "cgroup v2"
+	}
+	return "cgroup v1"
+}

@@ -1,0 +1,263 @@
+package sandbox
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The init looks after limits that no kernel mechanism holds: disk space always,
+// memory and processes where there is no control group. It kills the command
+// that uses most. In between, for watchEvery, a limit can be passed.
+
+const watchEvery = 100 * time.Millisecond
+
+// Reasons why the init killed a command.
+const (
+	killedNot uint32 = iota
+	killedMemory
+	killedProcesses
+	killedDisk
+)
+
+var killedNames = map[uint32]string{killedMemory: "memory", killedProcesses: "processes", killedDisk: "disk"}
+
+// watcher holds what is known about the running commands.
+type watcher struct {
+	in     *initProcess
+	memory int64 // 0: somebody else looks after it
+	procs  int64
+	disk   int64
+	disks  []string // a folder on each file system that can be written
+
+	mu      sync.Mutex
+	limits  map[uint32]Limits // of single commands
+	free    []int64           // of disks, when the first running command began
+	running int
+	killed  map[uint32]uint32
+	wake    chan struct{}
+}
+
+func newWatcher(in *initProcess) *watcher {
+	p := &in.plan
+	w := &watcher{in: in, disk: p.Limits.DiskBytes, limits: map[uint32]Limits{}, killed: map[uint32]uint32{}, wake: make(chan struct{}, 1)}
+	if p.Watch {
+		w.memory, w.procs = p.Limits.MemoryBytes, p.Limits.Processes
+	}
+	if w.disk > 0 {
+		w.disks = append(w.disks, p.Roots...)
+		if p.Tmp != "" && p.TmpWrite {
+			w.disks = append(w.disks, "/tmp")
+		}
+	}
+	go w.loop()
+	return w
+}
+
+// begin is called before a command starts.
+func (w *watcher) begin(id uint32, l Limits) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running == 0 {
+		w.free = freeSpace(w.disks)
+	}
+	w.running++
+	w.limits[id] = l
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end is called when a command is gone; it says why it was killed, if it was.
+func (w *watcher) end(id uint32) uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	delete(w.limits, id)
+	reason := w.killed[id]
+	delete(w.killed, id)
+	return reason
+}
+
+// loop looks while commands run and sleeps otherwise.
+func (w *watcher) loop() {
+	for range w.wake {
+		for w.busy() {
+			time.Sleep(watchEvery)
+			w.look()
+		}
+	}
+}
+
+// busy tells whether there is anything to look at.
+func (w *watcher) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running == 0 {
+		return false
+	}
+	if w.memory > 0 || w.procs > 0 || w.disk > 0 {
+		return true
+	}
+	for _, l := range w.limits {
+		if l.MemoryBytes > 0 || l.Processes > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// look compares and kills.
+func (w *watcher) look() {
+	w.mu.Lock()
+	free, limits := w.free, make(map[uint32]Limits, len(w.limits))
+	for id, l := range w.limits {
+		limits[id] = l
+	}
+	w.mu.Unlock()
+	uses := w.in.uses()
+	total := use{}
+	most := func(by func(use) int64) (worst uint32) {
+		best := int64(-1)
+		for id, u := range uses {
+			if by(u) > best {
+				worst, best = id, by(u)
+			}
+		}
+		return worst
+	}
+	for id, u := range uses {
+		total.memory += u.memory
+		total.procs += u.procs
+		l := limits[id]
+		if l.MemoryBytes > 0 && u.memory > l.MemoryBytes && w.in.exactMemory(id) > l.MemoryBytes {
+			w.kill(id, killedMemory)
+		}
+		if l.Processes > 0 && u.procs > l.Processes {
+			w.kill(id, killedProcesses)
+		}
+	}
+	if w.memory > 0 && total.memory > w.memory {
+		// Pages that processes share were counted for each; look again, exactly.
+		exact := int64(0)
+		for id := range uses {
+			exact += w.in.exactMemory(id)
+		}
+		if exact > w.memory {
+			w.kill(most(func(u use) int64 { return u.memory }), killedMemory)
+		}
+	}
+	if w.procs > 0 && total.procs > w.procs {
+		w.kill(most(func(u use) int64 { return u.procs }), killedProcesses)
+	}
+	for i, now := range freeSpace(w.disks) {
+		if w.disk > 0 && i < len(free) && free[i]-now > w.disk {
+			for id := range uses {
+				w.kill(id, killedDisk)
+			}
+			break
+		}
+	}
+}
+
+func (w *watcher) kill(id uint32, reason uint32) {
+	w.mu.Lock()
+	if _, running := w.limits[id]; running && w.killed[id] == killedNot {
+		w.killed[id] = reason
+	}
+	w.mu.Unlock()
+	w.in.kill(id)
+}
+
+// freeSpace is what is left on each file system, in bytes.
+func freeSpace(dirs []string) []int64 {
+	out := make([]int64, len(dirs))
+	for i, d := range dirs {
+		var st unix.Statfs_t
+		if unix.Statfs(d, &st) == nil {
+			out[i] = int64(st.Bavail) * st.Bsize
+		}
+	}
+	return out
+}
+
+// use is what a tree uses now.
+type use struct {
+	memory int64 // resident, shared pages counted for every process
+	procs  int64 // threads included, as the kernel counts
+}
+
+// uses adds up what every running command uses.
+func (in *initProcess) uses() map[uint32]use {
+	out := map[uint32]use{}
+	page := int64(os.Getpagesize())
+	for id, pids := range in.trees() {
+		u := use{}
+		for _, pid := range pids {
+			dir := filepath.Join("/proc", strconv.Itoa(pid))
+			b, err := os.ReadFile(filepath.Join(dir, "statm"))
+			if err != nil {
+				continue // gone
+			}
+			if f := bytes.Fields(b); len(f) > 1 {
+				if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {
+					u.memory += n * page
+				}
+			}
+			u.procs++
+			if s, err := os.ReadFile(filepath.Join(dir, "status")); err == nil {
+				if n := numberAfter(s, "Threads:"); n > 1 {
+					u.procs += n - 1
+				}
+			}
+		}
+		out[id] = u
+	}
+	return out
+}
+
+// exactMemory is the memory of a tree with shared pages counted once.
+func (in *initProcess) exactMemory(id uint32) int64 {
+	var sum int64
+	for _, pid := range in.trees()[id] {
+		if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup")); err == nil {
+			sum += numberAfter(b, "Pss:") << 10
+		}
+	}
+	return sum
+}
+
+// trees lists the processes of every running command, its supervisor left out.
+func (in *initProcess) trees() map[uint32][]int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := map[uint32][]int{}
+	children := processChildren()
+	for id, pid := range in.running {
+		out[id] = children.below(pid)
+	}
+	return out
+}
+
+// numberAfter reads the number behind a label at the beginning of a line.
+func numberAfter(b []byte, label string) int64 {
+	i := indexLine(b, label)
+	if i < 0 {
+		return 0
+	}
+	f := bytes.Fields(b[i:])
+	if len(f) == 0 {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(f[0]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
