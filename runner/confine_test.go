@@ -30,6 +30,7 @@ type place struct {
 	runtime string
 	env     []string
 	flags   policy.Flags
+	made    []string // folders the test itself makes in the home folder
 }
 
 func newPlace(t *testing.T) *place {
