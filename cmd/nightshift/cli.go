@@ -83,7 +83,11 @@ func parseError(err error, words []string) error {
 	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		where = "nightshift " + words[0] + " --help"
 	}
-	return exitError{code: runner.ExitUsage, err: &hintError{err, "see `" + where + "`"}}
+	text := err.Error()
+	if i := strings.Index(text, ": "); i > 0 && len(words) > 0 && strings.HasPrefix(text, words[0]) {
+		text = text[i+2:] // the library repeats the command's name
+	}
+	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), "see `" + where + "`"}}
 }
 
 // hintError adds a hint to an error.

@@ -18,7 +18,8 @@ import (
 // TestScript runs testdata/script: each file reads like a user's terminal.
 // Besides the commands of testscript there are
 //
-//	exits N PROG ARGS…     the program must end with exactly that code
+//	exits N PROG ARGS…     the program must end with exactly that code; its
+//	                       streams are $WORK/out and $WORK/err
 //	repo DIR               makes DIR a git repository with everything committed
 //	field FILE PATH VALUE  a value of a JSON file, by dotted path
 //	events FILE KIND N     FILE (JSONL) has N lines of that type
@@ -89,8 +90,8 @@ func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%v", err)
 	}
 	ts.Logf("[stdout]\n%s[stderr]\n%s[exit %d]", stdout.String(), stderr.String(), code)
-	ts.Check(os.WriteFile(ts.MkAbs("out"), stdout.Bytes(), 0o644))
-	ts.Check(os.WriteFile(ts.MkAbs("err"), stderr.Bytes(), 0o644))
+	ts.Check(os.WriteFile(filepath.Join(ts.Getenv("WORK"), "out"), stdout.Bytes(), 0o644))
+	ts.Check(os.WriteFile(filepath.Join(ts.Getenv("WORK"), "err"), stderr.Bytes(), 0o644))
 	if code != want {
 		ts.Fatalf("exit code %d, want %d", code, want)
 	}

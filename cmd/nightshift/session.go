@@ -279,7 +279,7 @@ func (f *runFlags) overrides(workdir string) ([]policy.Override, error) {
 	for _, c := range f.Config {
 		o, err := policy.ParseOverride(c)
 		if err != nil {
-			return nil, usageError("-c %s: %v", c, err)
+			return nil, exitError{code: runner.ExitUsage, err: err}
 		}
 		out = append(out, o)
 	}
@@ -532,6 +532,7 @@ func (s *session) failed(err error) error {
 	if cause := context.Cause(s.rt.ctx); cause != nil && errors.Is(err, cause) {
 		o = runner.Classify(cause)
 	}
+	s.sinks.mute() // the error is told once, with its hint, below
 	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})
 	s.log.Emit(event.TurnFailed{Error: event.Failure{Message: o.Message, Class: o.Class, Retryable: o.Retryable, Hint: o.Hint}})
 	printError(s.rt.stderr, err)

@@ -25,7 +25,7 @@ const heartbeat = 30 * time.Second
 
 // sinkSet is where the log of a session goes.
 type sinkSet struct {
-	human  *report.Human
+	human  *mutable
 	closes []func() error
 	trace  string
 	github bool
@@ -46,8 +46,8 @@ func (s *session) openSinks() (*sinkSet, error) {
 		s.log.Attach(report.NewFinal(rt.stdout))
 	}
 	if !s.silent {
-		set.human = report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(f.Color), Progress: isTerminal(rt.stderr) && !f.JSON,
-			Heartbeat: heartbeat, Brief: f.JSON})
+		set.human = &mutable{Sink: report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(f.Color), Progress: isTerminal(rt.stderr) && !f.JSON,
+			Heartbeat: heartbeat, Brief: f.JSON})}
 		s.log.Attach(set.human)
 	}
 	if f.Events != "" {
@@ -125,6 +125,28 @@ func (s *session) openReports(set *sinkSet) error {
 	set.fold = r
 	s.log.Attach(r)
 	return nil
+}
+
+// mute silences the text for people: the rest is said by somebody else.
+func (set *sinkSet) mute() {
+	if set.human != nil {
+		set.human.off = true
+	}
+}
+
+// mutable is a sink that can be switched off. The log calls it under its lock,
+// and mute is called while nothing else emits.
+type mutable struct {
+	event.Sink
+	off bool
+}
+
+// Handle passes the record on unless muted.
+func (m *mutable) Handle(r event.Record) error {
+	if m.off {
+		return nil
+	}
+	return m.Sink.Handle(r)
 }
 
 // onFinish registers something to close after the log.
