@@ -123,11 +123,11 @@ func (t *execTool) Call(ctx context.Context, c Call) (Result, error) {
 	}
 	if strings.HasPrefix(strings.TrimSpace(cmd.Cmd), "*** Begin Patch") {
 		d := event.Denial{Source: "danger", Reason: "a patch is not a shell script: its first line would run a file of the workspace"}
-		return t.decline(c, began, cmd, d, "this is a patch, not a shell script; send it with the apply_patch tool"), nil
+		return t.decline(c, began, cmd, "forbidden", d, "this is a patch, not a shell script; send it with the apply_patch tool"), nil
 	}
 	v := t.verdict(cmd)
 	if v.Outcome != policy.Sandboxed && v.Outcome != policy.Unsandboxed {
-		return t.decline(c, began, cmd, denialOf(v), refusalText(cmd, v)), nil
+		return t.decline(c, began, cmd, v.Level.String(), denialOf(v), refusalText(cmd, v)), nil
 	}
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -146,7 +146,7 @@ func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command
 	s := t.set
 	if s.sessions.full() {
 		d := event.Denial{Source: "limit", Rule: "sessions", Reason: fmt.Sprintf("%d commands are running already", maxSessions)}
-		return t.decline(c, began, cmd, d, "exec_command failed: "+d.Reason+"; wait for one with write_stdin, or end one with \"\\u0003\""), nil
+		return t.decline(c, began, cmd, "forbidden", d, "exec_command failed: "+d.Reason+"; wait for one with write_stdin, or end one with \"\\u0003\""), nil
 	}
 	box, err := s.deps.Box(ctx)
 	if err != nil {
@@ -273,28 +273,16 @@ func (s *Set) noteDenial(c Call, p *session, r *Result) {
 
 // decisionOn tells what policy said of a command.
 func decisionOn(cmd command, v policy.Verdict, itemID, callID string) event.PolicyDecision {
-	rule, origin := strictest(v.Decision)
 	action := "command"
 	if cmd.Permissions == escalate {
 		action = "escalation"
 	}
 	return event.PolicyDecision{Action: action, Subject: cmd.display, Decision: v.Level.String(), Outcome: v.Outcome, Reason: v.Reason,
-		Source: v.Source, Rule: rule, Origin: origin, ItemID: itemID, CallID: callID, Argv: cmd.argv, Shell: cmd.Cmd}
-}
-
-// strictest is the rule that decided.
-func strictest(d rules.Decision) (rule, origin string) {
-	for _, m := range d.Matches {
-		if m.Level == d.Level {
-			return strings.Join(m.Prefix, " "), m.Origin
-		}
-	}
-	return "", ""
+		Source: v.Source, Rule: v.Rule, Origin: v.Origin, ItemID: itemID, CallID: callID, Argv: cmd.argv, Shell: cmd.Cmd}
 }
 
 func denialOf(v policy.Verdict) event.Denial {
-	rule, origin := strictest(v.Decision)
-	d := event.Denial{Reason: v.Reason, Source: v.Source, Rule: rule, Origin: origin}
+	d := event.Denial{Reason: v.Reason, Source: v.Source, Rule: v.Rule, Origin: v.Origin}
 	if d.Reason == "" {
 		d.Reason = "the policy does not allow it"
 	}
@@ -307,24 +295,19 @@ func denialOf(v policy.Verdict) event.Denial {
 // refusalText is what the model is told of a refused command; callers of the
 // reference look for these words.
 func refusalText(cmd command, v policy.Verdict) string {
-	if cmd.Permissions == escalate && v.Source == "approval" {
-		return "approval policy is Never; reject command — you cannot ask for escalated permissions if the approval policy is Never"
-	}
 	shown := "`" + cmd.display + "` rejected: "
+	m := v.Strictest()
 	switch {
-	case v.Source == "danger":
-		return startFailure(shown + "rm -f style commands are not permitted. Remove what you name without -f, or delete files with apply_patch.")
 	case v.Level == rules.Prompt:
 		return startFailure(shown + "approval required by policy, but AskForApproval is set to Never")
-	case v.Level == rules.Forbidden:
-		for _, m := range v.Matches {
-			if m.Level == rules.Forbidden && m.Justification == "" {
-				return startFailure(shown + "policy forbids commands starting with `" + strings.Join(m.Prefix, " ") + "`")
-			}
-			if m.Level == rules.Forbidden {
-				return startFailure(shown + m.Justification)
-			}
-		}
+	case cmd.Permissions == escalate && v.Source == "approval":
+		return "approval policy is Never; reject command — you cannot ask for escalated permissions if the approval policy is Never"
+	case v.Source == "danger":
+		return startFailure(shown + "rm -f style commands are not permitted. Remove what you name without -f, or delete files with apply_patch.")
+	case v.Level == rules.Forbidden && m != nil && m.Justification != "":
+		return startFailure(shown + m.Justification)
+	case v.Level == rules.Forbidden && m != nil:
+		return startFailure(shown + "policy forbids commands starting with `" + strings.Join(m.Prefix, " ") + "`")
 	}
 	return startFailure(shown + denialOf(v).Reason)
 }
@@ -336,15 +319,16 @@ func (t *execTool) Decline(_ context.Context, c Call, d event.Denial, text strin
 	if err := decodeArgs(c.Arguments, execShape(), &a); err != nil {
 		return t.set.refused(c, began, d, text)
 	}
-	return t.decline(c, began, t.command(a), d, text)
+	return t.decline(c, began, t.command(a), "forbidden", d, text)
 }
 
-// decline closes the item of a command that never ran.
-func (t *execTool) decline(c Call, began time.Time, cmd command, d event.Denial, text string) Result {
+// decline closes the item of a command that never ran. decision is the word of
+// the rules for it.
+func (t *execTool) decline(c Call, began time.Time, cmd command, decision string, d event.Denial, text string) Result {
 	s := t.set
 	id := s.deps.Log.Complete("", event.CommandExecution{Command: cmd.display, Status: event.Declined, Denial: &d})
-	ev := decisionOn(cmd, policy.Verdict{Outcome: policy.Denied, Reason: d.Reason, Source: d.Source}, id, c.ID)
-	ev.Decision, ev.Rule, ev.Origin = "forbidden", d.Rule, d.Origin
+	ev := decisionOn(cmd, policy.Verdict{Outcome: policy.Denied, Reason: d.Reason, Source: d.Source, Rule: d.Rule, Origin: d.Origin}, id, c.ID)
+	ev.Decision = decision
 	s.deps.Log.Emit(ev)
 	return s.finish(c, began, Result{Output: quoted(text), Status: event.Declined, ItemID: id, Denied: &d, Message: d.Reason})
 }

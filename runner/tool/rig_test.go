@@ -126,7 +126,7 @@ func (r *rig) Shell(script, _ string, _ bool) policy.Verdict {
 func (r *rig) Escalation(script, _ string, _ bool) policy.Verdict { return r.ask(script, true) }
 
 func match(level rules.Level, justification string, prefix ...string) policy.Verdict {
-	return policy.Verdict{Outcome: policy.Denied, Source: "rule", Reason: "a rule says no", Decision: rules.Decision{Level: level,
+	return policy.Verdict{Outcome: policy.Denied, Source: "rule", Reason: "a rule says no", Rule: strings.Join(prefix, " "), Origin: "/r/default.rules:3", Decision: rules.Decision{Level: level,
 		Matches: []rules.Match{{Prefix: prefix, Level: level, Justification: justification, Origin: "/r/default.rules:3"}}}}
 }
 
