@@ -24,10 +24,13 @@ func NewJSONL(w io.Writer) *JSONL {
 }
 
 // NewWire writes the stream of --json: wire kinds only, without number and
-// time.
+// time. The turn.failed of a run that a signal ended is left to the log: the
+// reference's stream just stops there, and its SDK takes a turn.failed for the
+// failure of the turn where its caller waits for its own abort. The error event
+// before it tells readers of the stream.
 func NewWire(w io.Writer) *JSONL {
 	return &JSONL{w: w, encode: func(r event.Record) ([]byte, error) {
-		if !r.Kind().IsWire() {
+		if f, ok := r.Event.(event.TurnFailed); ok && f.Error.Class == "signal" || !r.Kind().IsWire() {
 			return nil, nil
 		}
 		return r.Wire()
