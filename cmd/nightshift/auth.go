@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -31,8 +32,8 @@ type authFlags struct {
 }
 
 // session reads the configuration that a run with the same flags would have.
-func (f *authFlags) session(rt *runtime) (*session, error) {
-	s := rt.session(&runFlags{Config: f.Config, Profile: f.Profile, Requirements: f.Requirements, Cd: f.Cd, Color: "auto"}, "auth")
+func (f *authFlags) session(rt *runtime, writeback string) (*session, error) {
+	s := rt.session(&runFlags{Config: f.Config, Profile: f.Profile, Requirements: f.Requirements, Cd: f.Cd, AuthWriteback: writeback, Color: "auto"}, "auth")
 	s.silent = true
 	s.clock()
 	s.mask = event.NewRedactor()
@@ -59,7 +60,7 @@ type authStatusCmd struct {
 
 // Run prints the state of the credential; exit 5 when a run would have none.
 func (c *authStatusCmd) Run(rt *runtime) error {
-	s, err := c.session(rt)
+	s, err := c.session(rt, "")
 	if err != nil {
 		return err
 	}
@@ -185,15 +186,13 @@ const writebackGrace = time.Minute
 
 // Run refreshes; exit 5 when that fails.
 func (c *authRefreshCmd) Run(rt *runtime) error {
-	s, err := c.session(rt)
+	s, err := c.session(rt, c.AuthWriteback)
 	if err != nil {
 		return err
 	}
 	src := s.authSources("")
-	if c.AuthWriteback != "" {
-		src.Writeback = func(ctx context.Context, bundle []byte) error {
-			return runner.Writeback(ctx, c.AuthWriteback, s.workdir, rt.environ, bundle)
-		}
+	if src.HTTP == nil {
+		src.HTTP = &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}}
 	}
 	var out refreshResult
 	src.Emit = func(e event.Event) {

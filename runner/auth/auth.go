@@ -26,6 +26,15 @@
 // Keys and tokens are [Secret] values: no way of printing shows them. Errors,
 // events and files beside auth.json hold digests at most.
 //
+// The key stays in this process, and leaves it in the Authorization header only.
+// Setups that put a proxy beside the agent, which alone knows the key, guard
+// against an agent whose commands read the environment, files or memory of
+// their parent. Here the sandbox does that: a command has no key in its
+// environment, cannot read CODEX_HOME, sees no process but its own tree, and
+// this process is not dumpable. Against that attacker nothing is gained by a
+// second process. Where commands run without a sandbox (danger-full-access) or
+// as root beside it, neither way helps.
+//
 // # Concurrency
 //
 // All methods of a Credential may be called from any goroutine. A refresh runs

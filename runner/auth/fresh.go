@@ -41,8 +41,18 @@ func (l *login) expired(now time.Time) bool {
 	return !l.expires.IsZero() && !now.Before(l.expires)
 }
 
+// renewable tells whether this process can renew the login. Tokens that another
+// program renews, and a copy without a refresh token, which cannot be used up,
+// are taken as long as they last.
+func (l *login) renewable() bool {
+	return l.bundle.mode == fileChatGPT && !l.bundle.refresh.Empty()
+}
+
 // due tells whether the token should be renewed, and why.
 func (l *login) due(now time.Time) (reason string, due bool) {
+	if !l.renewable() {
+		return reasonExpiry, l.expired(now)
+	}
 	if l.expires.IsZero() {
 		return reasonScheduled, now.Sub(l.bundle.lastRefresh) > maxAge
 	}

@@ -324,3 +324,31 @@ func TestForcedRefresh(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNotRenewable: a copy without a refresh token, and tokens that another
+// program renews, are used as long as they last and no longer.
+func TestNotRenewable(t *testing.T) {
+	for _, tc := range []struct {
+		name, old, new string
+		life           time.Duration
+		class          string
+	}{
+		{"no refresh token, two minutes left", `"refresh_token"`, `"x"`, 2 * time.Minute, ""},
+		{"no refresh token, opaque and old", `"refresh_token"`, `"x"`, 0, ""},
+		{"no refresh token, run out", `"refresh_token"`, `"x"`, -time.Minute, ClassNoRefreshToken},
+		{"external, two minutes left", `"chatgpt"`, `"chatgptAuthTokens"`, 2 * time.Minute, ""},
+		{"external, run out", `"chatgpt"`, `"chatgptAuthTokens"`, -time.Minute, ClassTokenExpired},
+	} {
+		r := newRig(t, tc.life)
+		if tc.life == 0 {
+			r.src.Now = func() time.Time { return time.Now().Add(30 * 24 * time.Hour) }
+		}
+		r.write([]byte(strings.Replace(r.read(), tc.old, tc.new, 1)))
+		if _, err := authorize(r.load()); classOf(t, err) != tc.class {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if n := len(r.tokens.Requests()); n != 0 {
+			t.Errorf("%s: %d requests", tc.name, n)
+		}
+	}
+}

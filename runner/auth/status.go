@@ -90,7 +90,7 @@ func (out *Status) inspectLogin(ctx context.Context, c *Credential) {
 	}
 	reason, due := c.Due()
 	out.Login = &LoginStatus{
-		Refreshable: !l.bundle.refresh.Empty() && l.bundle.mode == fileChatGPT,
+		Refreshable: l.renewable(),
 		Due:         due, Reason: reason,
 	}
 	if !l.expires.IsZero() {

@@ -449,7 +449,7 @@ type ownedFile struct{ *os.File }
 
 func (*ownedFile) Chown(int, int) error { return unix.EPERM }
 
-// TestWrongOwnerForReal runs as nobody against a file of root.
+// TestUnreadable is a file that the system does not let us read.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything")
@@ -546,6 +546,23 @@ func TestErrorsUnwrap(t *testing.T) {
 		return nil
 	}}
 	if _, err := authorize(r.load()); !errors.Is(err, unix.ENOLCK) {
+		t.Error(err)
+	}
+}
+
+// TestTraitsWithoutStatx: the way for old container runtimes sees the same.
+func TestTraitsWithoutStatx(t *testing.T) {
+	for _, path := range []string{newRig(t, time.Hour).path(), os.TempDir()} {
+		want, err := osDisk{}.Traits(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.mountRoot = false // a temporary folder may be a mount
+		if got, err := plainTraits(path); err != nil || got != want {
+			t.Errorf("%s: %+v (%v), want %+v", path, got, err, want)
+		}
+	}
+	if _, err := plainTraits("/nowhere/at/all"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
