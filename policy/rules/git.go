@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -81,6 +82,10 @@ func (u *unwrapper) gitDoubt(rest []word, k kind, why string) {
 		u.r.lose(why)
 	}
 	for i, w := range rest {
+		if i >= maxDoubts {
+			u.r.lose("git with more than " + fmt.Sprint(maxDoubts) + " words that may be its sub-command")
+			return
+		}
 		if w.known && !strings.HasPrefix(w.text, "-") {
 			u.derive(append([]word{fixedWord("git")}, rest[i:]...), max(k, possible))
 		}

@@ -76,15 +76,24 @@ func (s *Set) match(c command, d *Decision, seen map[string]bool) (allowed, trus
 	return allowed, trusted
 }
 
+// maxMatches bounds the matches that a decision lists; its level counts all.
+const maxMatches = 256
+
+// maxOpaque bounds the opaque parts that a decision names.
+const maxOpaque = 32
+
 func appendNew(list []string, s string) []string {
-	if slices.Contains(list, s) {
+	if len(list) >= maxOpaque || slices.Contains(list, s) {
 		return list
 	}
 	return append(list, s)
 }
 
 func (s *Set) note(d *Decision, r Rule, c command, seen map[string]bool) {
-	key := r.Origin + "\x00" + r.String() + "\x00" + c.String()
+	if len(d.Matches) >= maxMatches {
+		return
+	}
+	key := r.Origin + "\x00" + r.String() + "\x00" + strings.Join(c.argv(), "\x00")
 	if seen[key] {
 		return
 	}
@@ -196,7 +205,7 @@ func looseFit(pattern [][]string, words []word) fit {
 			case found == len(pattern):
 				return fits
 			}
-			option := w.known && len(w.text) > 1 && w.text[0] == '-'
+			option := w.known && len(w.text) > 1 && (w.text[0] == '-' || w.text[0] == '+')
 			switch {
 			case !w.known:
 				best = maybe

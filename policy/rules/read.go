@@ -25,8 +25,15 @@ const (
 	maxShells = 8
 	// maxCommands bounds the commands of one reading.
 	maxCommands = 4096
-	// maxParsed bounds the bytes parsed for one reading, nested scripts included.
-	maxParsed = 4 * maxScript
+	// maxParsed bounds the bytes parsed for one reading, nested scripts included,
+	// and maxScripts their number.
+	maxParsed  = 4 * maxScript
+	maxScripts = 512
+	// maxWork bounds the words looked at in one reading.
+	maxWork = 32 << 10
+	// maxDoubts is how many words of a wrapper's arguments are tried as the
+	// beginning of its command.
+	maxDoubts = 64
 )
 
 // reading is what a text was found to run.
@@ -37,24 +44,29 @@ type reading struct {
 	// doubtful: some reading was not certain in a way that adds no command, but
 	// no allow rule may hold.
 	doubtful bool
-	parsed   int
+	parsed   int // bytes
+	scripts  int
+	work     int
 	full     bool
 }
 
 func (r *reading) lose(why string) {
 	r.plain = false
-	if len(r.opaque) < 32 {
-		r.opaque = appendNew(r.opaque, why)
+	r.opaque = appendNew(r.opaque, why)
+}
+
+// spend counts work; false when a bound is reached, after which reading stops.
+func (r *reading) spend(n int) bool {
+	if r.work += n; !r.full && (r.work > maxWork || len(r.commands) >= maxCommands) {
+		r.full = true
+		r.lose("more commands and words than are looked at")
 	}
+	return !r.full
 }
 
 // add records a command; false when there are too many.
 func (r *reading) add(c command) bool {
-	if len(r.commands) >= maxCommands {
-		if !r.full {
-			r.full = true
-			r.lose(fmt.Sprintf("more than %d commands", maxCommands))
-		}
+	if !r.spend(len(c.words)) {
 		return false
 	}
 	r.commands = append(r.commands, c)
@@ -171,6 +183,11 @@ func (u *unwrapper) script(text string, d dialect, params []word, k kind) {
 	case variants == nil:
 		u.r.lose("text for a shell whose language is not read here")
 		return
+	case u.r.full:
+		return
+	case u.r.scripts >= maxScripts:
+		u.r.lose(fmt.Sprintf("more than %d scripts in the text", maxScripts))
+		return
 	case u.depth >= maxShells:
 		u.r.lose(fmt.Sprintf("scripts nested more than %d deep", maxShells))
 		return
@@ -186,6 +203,7 @@ func (u *unwrapper) script(text string, d dialect, params []word, k kind) {
 	}
 	failed := 0
 	for i, lang := range variants {
+		u.r.scripts++
 		if u.r.parsed += len(text); u.r.parsed > maxParsed {
 			u.r.lose(fmt.Sprintf("more than %d bytes of script in all", maxParsed))
 			return
@@ -210,28 +228,41 @@ func (d dialect) String() string {
 
 // parse reads text in one dialect; false if it is not valid. A shell runs the
 // lines before a mistake, so the statements before it count.
-func (u *unwrapper) parse(text string, lang syntax.LangVariant, params []word, k kind) bool {
-	p := syntax.NewParser(syntax.Variant(lang))
+func (u *unwrapper) parse(text string, lang syntax.LangVariant, params []word, k kind) (valid bool) {
+	s := &script{text: text, lang: lang, u: u, kind: k, funcs: map[string]bool{}, alias: map[string][]string{}}
+	s.vars.params = params
+	depth, user := u.depth, u.user
+	u.depth, u.user = u.depth+1, s
+	defer func() {
+		u.depth, u.user = depth, user
+		if failure := recover(); failure != nil {
+			// The parser is a foreign library that sees hostile text. What it cannot
+			// take is opaque, which refuses, instead of ending the run.
+			u.r.lose(parserFails)
+			valid = true
+		}
+	}()
 	file := &syntax.File{}
-	valid := true
+	valid = true
+	p := syntax.NewParser(syntax.Variant(lang))
 	for stmt, err := range p.StmtsSeq(newDepthReader(text)) {
-		if err != nil {
+		// No break: after an error the parser may call once more.
+		switch {
+		case err != nil && valid:
 			if valid = false; errors.Is(err, errTooDeep) {
 				u.r.lose("text that is nested too deeply to read")
 			}
-			break
+		case err == nil && valid:
+			file.Stmts = append(file.Stmts, stmt)
 		}
-		file.Stmts = append(file.Stmts, stmt)
 	}
-	s := &script{text: text, lang: lang, u: u, kind: k, funcs: map[string]bool{}, alias: map[string][]string{}}
-	s.vars.params = params
-	user := u.user
-	u.depth, u.user = u.depth+1, s
 	s.collect(file)
 	s.walk(file)
-	u.depth, u.user = u.depth-1, user
 	return valid
 }
+
+// parserFails is why a text is opaque that makes the parser panic.
+const parserFails = "text that the shell parser fails on"
 
 // errTooDeep stops the parser.
 var errTooDeep = errors.New("nested too deeply")

@@ -71,6 +71,8 @@ func (u *unwrapper) scriptFile(file word, d dialect, k kind, in stdin) {
 		}
 	case file.text == "/dev/stdin", strings.HasPrefix(file.text, "/dev/fd/"), strings.HasPrefix(file.text, "/proc/self/fd/"), strings.HasPrefix(file.text, "/dev/tty"):
 		u.input(file.text, d, k, in)
+	default:
+		u.writtenScript(file.text, d, k)
 	}
 }
 
@@ -98,6 +100,7 @@ func (u *unwrapper) input(name string, d dialect, k kind, in stdin) {
 	switch {
 	case in.file:
 		// A named file, as if it were given as an argument.
+		u.writtenScript(in.name, d, k)
 	case in.known && in.piped:
 		u.script(in.text, d, nil, k)
 	default:
@@ -120,6 +123,9 @@ func (u *unwrapper) evalText(words []word, k kind, by string) {
 	u.r.plain = false
 	if len(words) > 0 && words[0].known && words[0].text == "--" {
 		words = words[1:]
+	}
+	if !u.r.spend(len(words)) {
+		return
 	}
 	parts := make([]string, len(words))
 	for i, w := range words {
@@ -169,6 +175,25 @@ func (u *unwrapper) redefines(name string, args []word) {
 		if !a.known || strings.HasPrefix(a.text, "-") && strings.ContainsAny(a.text, "pfn") {
 			u.r.lose("`" + name + "` changes what a command name means")
 			return
+		}
+	}
+}
+
+// module is python -m: the module is a program of its own.
+func (u *unwrapper) module(words []word, k kind) {
+	for i := 1; i < len(words); i++ {
+		w := words[i]
+		switch {
+		case !w.known || !strings.HasPrefix(w.text, "-") || w.text == "-c" || w.text == "-":
+			return
+		case w.text == "-m" && i+1 < len(words):
+			u.derive(words[i+1:], k)
+			return
+		case strings.HasPrefix(w.text, "-m"):
+			u.derive(append([]word{fixedWord(w.text[2:])}, words[i+1:]...), k)
+			return
+		case w.text == "-W" || w.text == "-X":
+			i++
 		}
 	}
 }

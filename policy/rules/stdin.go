@@ -12,6 +12,7 @@ type stdin struct {
 	known bool // text is all of it
 	piped bool // not the run's own standard input
 	file  bool // a named file
+	name  string
 }
 
 // output is the fixed output of a command substitution, without the final

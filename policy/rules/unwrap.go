@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -11,6 +13,22 @@ type unwrapper struct {
 	depth int     // of scripts
 	inner int     // of wrappers
 	user  *script // the script the words come from, nil for an argv
+	files []writtenFile
+}
+
+// writtenFile is a file that the text writes itself, by base name.
+type writtenFile struct{ name, text string }
+
+// maxFiles bounds how many written files are remembered.
+const maxFiles = 32
+
+// writtenScript reads a file that the text has written before running it.
+func (u *unwrapper) writtenScript(name string, d dialect, k kind) {
+	for _, f := range u.files[:min(len(u.files), maxFiles)] {
+		if f.name == path.Base(name) {
+			u.script(f.text, d, nil, max(k, possible))
+		}
+	}
 }
 
 // maxWrappers is how deep wrappers may stand in each other.
@@ -18,7 +36,7 @@ const maxWrappers = 32
 
 // command records a command and whatever its words make it run.
 func (u *unwrapper) command(words []word, k kind, in stdin) {
-	if len(words) == 0 {
+	if len(words) == 0 || u.r.full {
 		return
 	}
 	first := words[0]
@@ -85,6 +103,15 @@ func (u *unwrapper) looksInto(name string, words []word, k kind, in stdin) {
 		return
 	case "at", "batch":
 		u.input(name, posix, k, in)
+		return
+	}
+	if strings.HasPrefix(name, "ld-linux") || strings.HasPrefix(name, "ld-musl") || name == "ld.so" {
+		// The loader runs the program it is given.
+		u.wrapped(name, wrapper{any: true}, words[1:], k, in)
+		return
+	}
+	if strings.HasPrefix(name, "python") || name == "pypy" || name == "pypy3" {
+		u.module(words, k)
 		return
 	}
 	if rest, dashed := strings.CutPrefix(name, "git-"); dashed && rest != "" {
@@ -212,6 +239,13 @@ func (u *unwrapper) inside(w wrapper, words []word, k kind, in stdin) {
 func (u *unwrapper) doubt(w wrapper, words []word, k kind, in stdin) {
 	u.r.doubtful = true
 	for i, one := range words {
+		if i >= maxDoubts {
+			u.r.lose("a wrapper with more than " + fmt.Sprint(maxDoubts) + " words that may begin its command")
+			return
+		}
+		if u.r.full {
+			return
+		}
 		if one.known && strings.HasPrefix(one.text, "-") {
 			if optionIn(one.text, w.text) {
 				value, _ := optionValue(one.text, w.text, words[i+1:])
@@ -284,17 +318,36 @@ func hasAnyPrefix(text string, prefixes []string) bool {
 }
 
 // optionIn tells whether text is one of the options, with or without a value
-// attached.
+// attached. A short one may stand in a cluster: -qc is -q -c.
 func optionIn(text string, options []string) bool {
 	return slices.ContainsFunc(options, func(o string) bool {
 		if text == o {
 			return true
 		}
-		if strings.HasPrefix(o, "--") || len(o) > 2 {
+		if !isShort(o) {
 			return strings.HasPrefix(text, o+"=")
 		}
-		return strings.HasPrefix(text, o) && !strings.HasPrefix(text, "--")
+		return inCluster(text, o) > 0
 	})
+}
+
+func isShort(option string) bool { return len(option) == 2 && option[0] == '-' && option[1] != '-' }
+
+// inCluster is the offset of a short option in a cluster of them, 0 if it is
+// not there.
+func inCluster(text, option string) int {
+	if len(text) < 2 || text[0] != '-' || text[1] == '-' {
+		return 0
+	}
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] == option[1]:
+			return i
+		case !isWordByte(text[i]):
+			return 0 // the value of another option has begun
+		}
+	}
+	return 0
 }
 
 // optionValue is the value of an option that optionIn found; used tells whether
@@ -309,8 +362,14 @@ func optionValue(text string, options []string, next []word) (value word, used b
 			return next[0], true
 		case strings.HasPrefix(text, o+"="):
 			return fixedWord(text[len(o)+1:]), false
-		case len(o) == 2 && strings.HasPrefix(text, o) && !strings.HasPrefix(text, "--"):
-			return fixedWord(text[2:]), false
+		case isShort(o) && inCluster(text, o) > 0:
+			if at := inCluster(text, o); at < len(text)-1 {
+				return fixedWord(text[at+1:]), false
+			}
+			if len(next) == 0 {
+				return fixedWord(""), false
+			}
+			return next[0], true
 		}
 	}
 	return fixedWord(""), false

@@ -108,6 +108,7 @@ func (s *script) assign(a *syntax.Assign, top bool) {
 	if !known {
 		return
 	}
+	s.injected(fixedWord(value))
 	v := &s.vars
 	name := a.Name.Value
 	v.seen[name] = append(v.seen[name], value)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"path"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -12,16 +13,33 @@ func (s *script) walk(file *syntax.File) {
 	inputs := map[*syntax.Stmt]stdin{}
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch x := n.(type) {
-		case *syntax.File, *syntax.Word, *syntax.Lit, nil:
-		case *syntax.SglQuoted, *syntax.DblQuoted:
+		case *syntax.File, *syntax.Word, *syntax.DblQuoted, nil:
+		case *syntax.Lit:
+			s.injected(fixedWord(unescapeAll(x.Value)))
+		case *syntax.SglQuoted:
+			s.injected(fixedWord(x.Value))
 		case *syntax.Stmt:
 			s.statement(x, inputs)
 		case *syntax.BinaryCmd:
 			s.pipe(x, inputs)
 		case *syntax.CallExpr:
 			// Reached through its statement, which knows its input.
+		case *syntax.ArithmCmd, *syntax.ArithmExp, *syntax.LetClause, *syntax.TestClause:
+			s.u.r.plain = false
+			s.subscripts(x)
 		default:
 			s.u.r.plain = false
+		}
+		return true
+	})
+}
+
+// subscripts looks at quoted text where numbers are computed: a subscript is
+// expanded again when it is used.
+func (s *script) subscripts(n syntax.Node) {
+	syntax.Walk(n, func(inner syntax.Node) bool {
+		if q, ok := inner.(*syntax.SglQuoted); ok {
+			s.injected(fixedWord("x[" + q.Value + "]"))
 		}
 		return true
 	})
@@ -114,6 +132,7 @@ func (s *script) statement(stmt *syntax.Stmt, inputs map[*syntax.Stmt]stdin) {
 	if stmt.Background || stmt.Negated || stmt.Coprocess || stmt.Disown || len(stmt.Redirs) > 0 {
 		s.u.r.plain = false
 	}
+	s.written(stmt)
 	in := inputs[stmt]
 	if redirected, ok := s.redirected(stmt); ok {
 		in = redirected
@@ -144,8 +163,11 @@ func (s *script) redirected(stmt *syntax.Stmt) (in stdin, ok bool) {
 			if words := s.splitQuoted(r.Word); words.known {
 				in.text, in.known = words.text+"\n", true
 			}
-		case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn:
-			in, ok = stdin{piped: true, file: true}, true
+		case syntax.DplIn:
+			// Another descriptor: what it holds is not followed.
+			in, ok = stdin{piped: true}, true
+		case syntax.RdrIn, syntax.RdrInOut:
+			in, ok = stdin{piped: true, file: true, name: s.splitQuoted(r.Word).text}, true
 			if len(r.Word.Parts) == 1 {
 				if p, isProc := r.Word.Parts[0].(*syntax.ProcSubst); isProc {
 					in = stdin{piped: true}
@@ -155,6 +177,50 @@ func (s *script) redirected(stmt *syntax.Stmt) (in stdin, ok bool) {
 		}
 	}
 	return in, ok
+}
+
+// written remembers the fixed text that a statement writes to a named file, in
+// case the script runs that file.
+func (s *script) written(stmt *syntax.Stmt) {
+	for _, r := range stmt.Redirs {
+		switch r.Op {
+		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
+		default:
+			continue
+		}
+		name := s.splitQuoted(r.Word)
+		if !name.known {
+			continue
+		}
+		var rest []*syntax.Redirect
+		for _, other := range stmt.Redirs {
+			if other != r {
+				rest = append(rest, other)
+			}
+		}
+		if text, ok := s.stmtOutput(&syntax.Stmt{Cmd: stmt.Cmd, Redirs: rest}); ok {
+			s.u.files = append(s.u.files, writtenFile{path.Base(name.text), text})
+		}
+	}
+}
+
+// injected looks at commands that the shell would run while it reads a word as
+// arithmetic: a subscript like x[$(cmd)], even in single quotes, where a
+// variable name or a number is expected.
+func (s *script) injected(w word) {
+	if !w.known || !strings.Contains(w.text, "[") {
+		return
+	}
+	_, subscript, _ := strings.Cut(w.text, "[")
+	if !strings.Contains(subscript, "$(") && !strings.Contains(subscript, "`") {
+		return
+	}
+	before, at := len(s.u.r.opaque), len(s.u.r.commands)
+	s.u.script(": $(("+w.text+"))", bash, nil, max(s.kind, possible))
+	if len(s.u.r.opaque) > before && len(s.u.r.commands) == at+1 {
+		// Not arithmetic after all, as the code of another language.
+		s.u.r.opaque = s.u.r.opaque[:before]
+	}
 }
 
 // splitQuoted is the value of a word where no splitting happens.
@@ -225,6 +291,9 @@ func (s *script) call(x *syntax.CallExpr, in stdin) {
 	}
 	s.u.user = s
 	s.u.command(words, s.kind, in)
+	if path := words[0].text; words[0].known && strings.Contains(path, "/") {
+		s.u.writtenScript(path, posix, s.kind)
+	}
 	s.guess(x, words, in)
 	s.aliased(words, in)
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -73,8 +74,17 @@ func (c command) argv() []string {
 
 // String is the command on one line, cut to a readable length.
 func (c command) String() string {
-	text := strings.Join(strings.Fields(strings.Join(c.argv(), " ")), " ")
-	return shorten(text, 80)
+	var b strings.Builder
+	for i, w := range c.words {
+		if b.Len() > 80 {
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(strings.Join(strings.Fields(shorten(w.text, 100)), " "))
+	}
+	return shorten(b.String(), 80)
 }
 
 func (c command) fixed() bool {
@@ -103,13 +113,24 @@ const maxBraces = 256
 
 // words is what one word of the source becomes.
 func (s *script) words(w *syntax.Word) []word {
-	if s.lang == syntax.LangPOSIX || !strings.Contains(s.source(w), "{") {
+	source := s.source(w)
+	braces := strings.Count(source, "{")
+	switch {
+	case s.lang == syntax.LangPOSIX || braces == 0:
+		return s.split(w)
+	case braces > maxBraces/4:
+		s.u.r.plain = false
+		return []word{{text: source, many: true}}
+	}
+	// A copy: the tree that is being walked must not change under the walk.
+	braced := &syntax.Word{Parts: slices.Clone(w.Parts)}
+	if !syntax.SplitBraces(braced) {
 		return s.split(w)
 	}
-	syntax.SplitBraces(w)
-	expanded, ok := expandBraces(w, maxBraces)
+	s.u.r.plain = false
+	expanded, ok := expandBraces(braced, maxBraces)
 	if !ok {
-		return []word{{text: s.source(w), many: true}}
+		return []word{{text: source, many: true}}
 	}
 	var out []word
 	for _, one := range expanded {
@@ -215,6 +236,7 @@ func (s *script) part(p *piece, part syntax.WordPart, source string, first, last
 			s.quotedPart(p, inner)
 		}
 	case *syntax.ParamExp:
+		s.prompt(x)
 		s.unquoted(p, x, source)
 	case *syntax.CmdSubst:
 		if text, ok := s.output(x); ok {
@@ -233,6 +255,7 @@ func (s *script) quotedPart(p *piece, part syntax.WordPart) {
 	case *syntax.Lit:
 		p.add(unescapeQuoted(x.Value))
 	case *syntax.ParamExp:
+		s.prompt(x)
 		if text, ok := s.value(x); ok {
 			p.add(text)
 			return
@@ -246,6 +269,13 @@ func (s *script) quotedPart(p *piece, part syntax.WordPart) {
 		p.lose(false)
 	default:
 		p.lose(false)
+	}
+}
+
+// prompt: ${x@P} runs the substitutions in the value of x.
+func (s *script) prompt(x *syntax.ParamExp) {
+	if x.Exp != nil && x.Exp.Op == syntax.OtherParamOps && x.Exp.Word != nil && strings.Contains(x.Exp.Word.Lit(), "P") {
+		s.u.r.lose("`" + shorten(s.source(x), 60) + "` runs the text of a variable")
 	}
 }
 

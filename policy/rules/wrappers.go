@@ -82,7 +82,7 @@ var wrappers = map[string]wrapper{
 	"retry": {any: true}, "chronic": {flags: []string{"-v", "-e", "-ev"}}, "ifne": {flags: []string{"-n"}}, "eatmydata": {}, "nocache": {}, "unbuffer": {flags: []string{"-p"}}, "rlwrap": {any: true},
 	"torsocks": {any: true}, "torify": {}, "proxychains": {any: true}, "proxychains4": {any: true}, "tsocks": {},
 	"tini": {any: true}, "dumb-init": {any: true}, "catatonit": {any: true}, "faketime": {any: true}, "direnv": {any: true}, "dotenv": {any: true}, "entr": {any: true},
-	"parallel": {any: true, joins: true}, "sem": {any: true, joins: true}, "rust-parallel": {any: true},
+	"parallel": {any: true, joins: true, shell: true}, "sem": {any: true, joins: true, shell: true}, "corepack": {any: true}, "rust-parallel": {any: true},
 	"ccache": {any: true}, "sccache": {any: true}, "distcc": {any: true}, "bear": {any: true},
 	"npx": {any: true}, "bunx": {any: true}, "uvx": {any: true},
 	"uv": {any: true, sub: []string{"run"}}, "poetry": {any: true, sub: []string{"run"}}, "pipenv": {any: true, sub: []string{"run"}}, "pdm": {any: true, sub: []string{"run"}}, "hatch": {any: true, sub: []string{"run"}}, "rye": {any: true, sub: []string{"run"}},
@@ -93,32 +93,27 @@ var wrappers = map[string]wrapper{
 // textOptions are options of programs that are no wrappers but run their value
 // as a command line.
 var textOptions = map[string][]string{
-	"tar":         {"--to-command", "--use-compress-program", "-I", "--rsh-command", "--info-script", "--new-volume-script", "-F", "--checkpoint-action"},
-	"rsync":       {"-e", "--rsh", "--rsync-path"},
-	"scp":         {"-S"},
-	"sftp":        {"-S"},
-	"ssh":         {"-o"},
-	"man":         {"-P", "--pager", "-H", "--html"},
-	"sort":        {"--compress-program"},
-	"split":       {"--filter"},
-	"zip":         {"-TT", "--unzip-command"},
-	"less":        {"-k"},
-	"rg":          {"--pre", "--hostname-bin"},
-	"ag":          {"--pager"},
-	"fd":          {"-x", "--exec", "-X", "--exec-batch"},
-	"fdfind":      {"-x", "--exec", "-X", "--exec-batch"},
-	"start":       {"--exec"},
-	"go":          {"-exec", "-toolexec", "-vettool"},
-	"cargo":       {},
-	"docker":      {},
-	"wget":        {"--use-askpass"},
-	"crontab":     {},
-	"inotifywait": {},
+	"tar":    {"--to-command", "--use-compress-program", "-I", "--rsh-command", "--info-script", "--new-volume-script", "-F", "--checkpoint-action"},
+	"rsync":  {"-e", "--rsh", "--rsync-path"},
+	"scp":    {"-S"},
+	"sftp":   {"-S"},
+	"ssh":    {"-o"},
+	"man":    {"-P", "--pager", "-H", "--html"},
+	"sort":   {"--compress-program"},
+	"split":  {"--filter"},
+	"zip":    {"-TT", "--unzip-command"},
+	"less":   {"-k"},
+	"rg":     {"--pre", "--hostname-bin"},
+	"ag":     {"--pager"},
+	"fd":     {"-x", "--exec", "-X", "--exec-batch"},
+	"fdfind": {"-x", "--exec", "-X", "--exec-batch"},
+	"go":     {"-exec", "-toolexec", "-vettool"},
+	"wget":   {"--use-askpass"},
 }
 
 // textBuiltins are shell builtins whose operand is a script.
 var textBuiltins = map[string][]string{
-	"complete": {"-C"}, "compgen": {"-C"}, "mapfile": {"-C"}, "readarray": {"-C"}, "bind": {"-x"},
+	"complete": {"-C", "-W"}, "compgen": {"-C", "-W"}, "mapfile": {"-C"}, "readarray": {"-C"}, "bind": {"-x"}, "fc": {"-e"},
 }
 
 // use is what programs do with a variable.
@@ -135,7 +130,7 @@ const (
 
 func variableUse(name string) use {
 	switch name {
-	case "PROMPT_COMMAND", "PS4", "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_EXTERNAL_DIFF", "GIT_ASKPASS", "GIT_PROXY_COMMAND",
+	case "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS3", "PS4", "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_EXTERNAL_DIFF", "GIT_ASKPASS", "GIT_PROXY_COMMAND",
 		"EDITOR", "VISUAL", "PAGER", "MANPAGER", "LESSOPEN", "LESSCLOSE", "BROWSER", "SSH_ASKPASS", "SUDO_EDITOR", "SUDO_ASKPASS", "FCEDIT", "RSYNC_RSH", "CVS_RSH", "TAR_OPTIONS":
 		return runsText
 	case "BASH_ENV", "ENV", "GIT_EXEC_PATH", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG", "GIT_TEMPLATE_DIR",
