@@ -20,8 +20,8 @@ func sandboxFacts(s *Summary) facts {
 			out = append(out, fact{kv.name, outside(strings.Join(kv.paths, "  "))})
 		}
 	}
-	for _, k := range sortedKeys(b.Caches) {
-		out = append(out, fact{"Cache", outside(k + "=" + b.Caches[k])})
+	if len(b.Caches) > 0 {
+		out = append(out, fact{"Private caches", outside(strings.Join(sortedKeys(b.Caches), "  "))})
 	}
 	return out
 }

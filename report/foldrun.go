@@ -99,22 +99,28 @@ func (f *Fold) modelEvent(rec event.Record) {
 
 func (f *Fold) response(rec event.Record, e event.ModelResponse) {
 	f.observed.ModelResponses++
-	m := f.model(e.Model)
+	c := f.calls[e.Request]
+	delete(f.calls, e.Request)
+	// The model that was asked for is the one with a price; the service may
+	// answer with the name of a dated variant, or with none.
+	name := e.Model
+	if c != nil {
+		name = c.Model
+	}
+	m := f.model(name)
 	m.Responses++
 	m.Usage = m.Usage.Add(e.Usage)
-	cost, _ := f.cost(e.Model, e.Usage)
+	cost, _ := f.cost(name, e.Usage)
 	if f.turn != nil {
 		f.turn.Responses++
 		f.turn.Usage = f.turn.Usage.Add(e.Usage)
 		f.turn.CostUSD += cost
 	}
-	c := f.calls[e.Request]
 	if c == nil {
 		c = &ModelCall{Request: e.Request, Turn: f.turnNumber(), Attempts: 1,
 			StartedAt: rec.Time.Add(-time.Duration(e.DurationMS) * time.Millisecond)}
 	}
-	delete(f.calls, e.Request)
-	c.Model, c.Status, c.Usage, c.CostUSD = cut(e.Model, maxTitle), e.Status, e.Usage, cost
+	c.Model, c.Status, c.Usage, c.CostUSD = cut(cmp.Or(e.Model, name), maxTitle), e.Status, e.Usage, cost
 	c.FirstEventMS, c.DurationMS = e.FirstEventMS, e.DurationMS
 	c.ResponseID, c.ServiceID = cut(e.ResponseID, maxTitle), cut(e.ServiceID, maxTitle)
 	f.addModelCall(*c)

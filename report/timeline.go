@@ -26,6 +26,7 @@ type bar struct {
 
 type tick struct {
 	X, Label string
+	Anchor   string // of the label: the last one must not leave the picture
 	Y, TextY int
 }
 
@@ -74,7 +75,11 @@ func chartOf(s *Summary) *chart {
 	toolBars(s, row, place)
 	for i := range 6 {
 		f := float64(i) / 5
-		c.Ticks = append(c.Ticks, tick{fmt.Sprintf("%.1f", chartLeft+chartWidth*f), round(time.Duration(f * float64(total))).String(), y + 2, y + 16})
+		anchor := "middle"
+		if i == 5 {
+			anchor = "end"
+		}
+		c.Ticks = append(c.Ticks, tick{fmt.Sprintf("%.1f", chartLeft+chartWidth*f), round(time.Duration(f * float64(total))).String(), anchor, y + 2, y + 16})
 	}
 	c.Height = y + 24
 	return c
