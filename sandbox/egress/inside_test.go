@@ -124,12 +124,12 @@ func listen(t *testing.T, addr string, handle func(net.Conn)) {
 	}()
 }
 
-// internet starts the servers of the namespace and returns the certificate file
-// that clients trust.
-func internet(t *testing.T) (ca string) {
+// internet starts the servers of the namespace and returns a certificate file in
+// dir that clients trust.
+func internet(t *testing.T, dir string) (ca string) {
 	t.Helper()
 	cert, _ := certificate(t, "public.test", "rebind.test", "other.test")
-	ca = filepath.Join(t.TempDir(), "ca.pem")
+	ca = filepath.Join(dir, "ca.pem")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func zone() map[string][][]string {
 // The usual ports, public addresses and a name that changes its mind.
 func TestPublic(t *testing.T) {
 	inside(t, func(t *testing.T) {
-		ca := internet(t)
+		ca := internet(t, t.TempDir())
 		allow := []string{"public.test", "meta.test", "local.test", "rebind.test", "mixed.test", "public.test:22"}
 		w := newWorld(t, Options{Resolver: newDNS(t, zone()).resolver(), Bounds: Bounds{HeaderTime: time.Second}}, allow...)
 		get := func(url string) string {

@@ -26,9 +26,12 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 func TestMain(m *testing.M) {
+	sandbox.Init(map[string]sandbox.HelperFunc{"client": client})
 	goleak.VerifyTestMain(m)
 }
 
@@ -166,6 +169,16 @@ type world struct {
 
 func newWorld(t *testing.T, o Options, allow ...string) *world {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newWorldOn(t, l, o, allow...)
+}
+
+// newWorldOn serves a listener that is there already.
+func newWorldOn(t *testing.T, l net.Listener, o Options, allow ...string) *world {
+	t.Helper()
 	w := &world{t: t}
 	if o.Decide == nil {
 		list, err := newRules(allow, []string{"denied.test"})
@@ -187,10 +200,6 @@ func newWorld(t *testing.T, o Options, allow ...string) *world {
 		w.log = append(w.log, out)
 	}
 	w.proxy = New(o)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	w.addr = l.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- w.proxy.Serve(l) }()
