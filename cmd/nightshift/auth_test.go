@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -225,6 +226,62 @@ func TestSignalKeepsTheAnswer(t *testing.T) {
 		if err != nil || file.Tokens.Refresh != tokens.Refresh() || tokens.Refreshes() != 1 {
 			t.Errorf("%s: auth.json has %q, the endpoint wants %q (%v)", sig, file.Tokens.Refresh, tokens.Refresh(), err)
 		}
+	}
+}
+
+// TestExecWriteback: a job on a machine that is thrown away. The store outside
+// gets the login; if it cannot, a good run still ends with exit code 5.
+func TestExecWriteback(t *testing.T) {
+	for _, tc := range []struct {
+		name, command string
+		code          int
+	}{
+		{"stored", "cat > {{base}}/outside", 0},
+		{"stored at the second try", "test -e {{base}}/tried && cat > {{base}}/outside; e=$?; touch {{base}}/tried; exit $e", 0},
+		{"never stored", "cat > /dev/null; exit 1", 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, tokens := loginWorld(t, -time.Hour)
+			w.play(t, sayHello)
+			r := w.nightshift(t, tokens, "", nil, "exec", "--json", "-s", "read-only", "--events", w.base+"/events", "--auth-writeback", w.fill(tc.command), "Say hello.")
+			if r.code != tc.code || !bytes.Contains(r.stdout, []byte("hello")) {
+				t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+			}
+			mine, err := os.ReadFile(w.home + "/auth.json")
+			if err != nil || !bytes.Contains(mine, []byte(tokens.Refresh())) {
+				t.Errorf("auth.json does not have the new login (%v)", err)
+			}
+			outside, err := os.ReadFile(w.base + "/outside")
+			if tc.code == 0 && !bytes.Equal(mine, outside) {
+				t.Errorf("the store outside has %q (%v)", outside, err)
+			}
+			events, err := os.ReadFile(w.base + "/events")
+			if err != nil || !bytes.Contains(events, []byte(`"persisted":"rename"`)) || !bytes.Contains(events, []byte(`"auth.selected"`)) {
+				t.Errorf("events: %s (%v)", events, err)
+			}
+		})
+	}
+}
+
+// TestExecTogether: jobs that start at once on one login share one refresh.
+func TestExecTogether(t *testing.T) {
+	const n = 6
+	w, tokens := loginWorld(t, -time.Hour)
+	tokens.Delay(200 * time.Millisecond)
+	w.play(t, `{"model_script":[`+strings.TrimSuffix(strings.Repeat(`{"items":[{"message":"hello"}]},`, n), ",")+`]}`)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			p := process{args: []string{"exec", "--json", "-s", "read-only", "Say hello."}, dir: w.ws, timeout: time.Minute,
+				env: append(w.env(), "CODEX_REFRESH_TOKEN_URL_OVERRIDE="+tokens.URL)}
+			if r := p.run(t); r.code != 0 {
+				t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+			}
+		})
+	}
+	all.Wait()
+	if r, q := tokens.Refreshes(), len(tokens.Requests()); r != 1 || q != 1 {
+		t.Errorf("%d refreshes, %d requests", r, q)
 	}
 }
 
