@@ -29,7 +29,10 @@ func httpServer(t *testing.T, asJSON bool, guard func(*http.Request) int) *httpt
 			Loud string `json:"loud"`
 		}, error) {
 			if in.Text == "hang" {
-				<-ctx.Done()
+				select {
+				case <-ctx.Done():
+				case <-time.After(2 * time.Second): // the word of the cancellation may never come
+				}
 			}
 			return nil, struct {
 				Loud string `json:"loud"`
