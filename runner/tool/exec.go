@@ -34,6 +34,10 @@ var terminal = sandbox.Winsize{Rows: 24, Cols: 80}
 
 const escalate = "require_escalated"
 
+// maxReason bounds how much of the model's reason is logged with a decision, in
+// bytes.
+const maxReason = 500
+
 // execArgs are the arguments of exec_command.
 type execArgs struct {
 	Cmd         string   `json:"cmd"`
@@ -136,7 +140,11 @@ func (t *execTool) Call(ctx context.Context, c Call) (Result, error) {
 
 func (t *execTool) verdict(cmd command) policy.Verdict {
 	if cmd.Permissions == escalate {
-		return t.set.deps.Policy.Escalation(cmd.Cmd, cmd.Shell, cmd.login())
+		v := t.set.deps.Policy.Escalation(cmd.Cmd, cmd.Shell, cmd.login())
+		if cmd.Reason != "" {
+			v.Reason = strings.TrimPrefix(v.Reason+"; ", "; ") + "the model's reason was: " + firstBytes(cmd.Reason, maxReason)
+		}
+		return v
 	}
 	return t.set.deps.Policy.Shell(cmd.Cmd, cmd.Shell, cmd.login())
 }

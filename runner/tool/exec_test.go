@@ -360,8 +360,8 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s\n%+v", cmd, said, want, res)
 		}
 	}
-	said, res := r.exec("touch g", args{"sandbox_permissions": "require_escalated", "justification": "x"})
-	if said != "approval policy is Never; reject command — you cannot ask for escalated permissions if the approval policy is Never" || res.Denied.Source != "approval" {
+	said, res := r.exec("touch g", args{"sandbox_permissions": "require_escalated", "justification": "must write"})
+	if said != "approval policy is Never; reject command — you cannot ask for escalated permissions if the approval policy is Never" || res.Denied.Source != "approval" || !strings.HasSuffix(res.Denied.Reason, "the model's reason was: must write") {
 		t.Errorf("%s %+v", said, res)
 	}
 	if names, err := filepath.Glob(filepath.Join(r.ws, "[^.]*")); err != nil || len(names) > 0 {
