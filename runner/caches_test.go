@@ -186,7 +186,7 @@ z.close()
 `)
 	p.write("ws/test_x.py", "import unittest, dep\nclass T(unittest.TestCase):\n  def test(self): self.assertEqual(dep.one, 1)\n")
 	out := works(t, p, `python3 wheel.py
-py=$(python3 -c "import sys; print(sys.executable)") && $py -m pip --disable-pip-version-check install --no-index --no-deps ./dep-1.0-py3-none-any.whl 2>&1
+export PIP_BREAK_SYSTEM_PACKAGES=1 && py=$(python3 -c "import sys; print(sys.executable)") && $py -m pip --disable-pip-version-check install --no-index --no-deps ./dep-1.0-py3-none-any.whl 2>&1
 python3 -m unittest 2>&1
 python3 -m venv --without-pip v && v/bin/python -c 'print("venv works")'`)
 	if !strings.Contains(out, "Successfully installed dep-1.0") || !strings.Contains(out, "OK") || !strings.Contains(out, "venv works") || strings.Contains(out, "Permission denied") {

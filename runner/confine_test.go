@@ -39,6 +39,9 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Skipf("no home folder for the test's files: %v", err)
 	}
+	if real := realPath(parent); within(real, "/tmp") || within(real, "/var/tmp") {
+		t.Skip("the home folder lies in a temporary one")
+	}
 	base, err := os.MkdirTemp(parent, ".confine-test-")
 	if err != nil {
 		t.Skipf("no folder outside /tmp: %v", err)
