@@ -51,7 +51,7 @@ func (r *run) goOn(text string) {
 }
 
 func (r *run) stopHooks(ctx context.Context) (bool, error) {
-	if !r.tools.hooks.Has("Stop") {
+	if !r.tools.hooked("Stop") {
 		return true, nil
 	}
 	res := r.tools.hooks.Stop(ctx, r.turnID, r.context.gates.stops > 0, r.final)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
@@ -32,7 +33,9 @@ func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 // messages, the user's own messages and that summary. It fails rather than keep
 // a history that did not shrink.
 func (r *run) compact(ctx context.Context, trigger string) error {
-	r.tools.hooks.Compact(ctx, false, r.turnID, trigger)
+	if r.tools.hooked("PreCompact") {
+		r.tools.hooks.Compact(ctx, false, r.turnID, trigger)
+	}
 	r.progress("compacting the history")
 	before, beforeBytes := len(r.history.items), r.history.bytes()
 	req := r.newRequest("compaction", false)
@@ -53,8 +56,8 @@ func (r *run) compact(ctx context.Context, trigger string) error {
 	if summary == "" {
 		return &TurnError{Class: "context_length", Code: ExitFailed, Message: "the history could not be compacted: the model returned no summary"}
 	}
-	kept := append([]model.Item(nil), r.history.items[:r.context.items]...)
-	kept = append(kept, userMessages(r.history.items[r.context.items:])...)
+	kept := append([]model.Item(nil), r.context.base...)
+	kept = append(kept, userMessages(r.history.items)...)
 	kept = append(kept, r.message("user", textPart(summaryPrefix+summary)))
 	next := history{items: kept}
 	if next.bytes() >= beforeBytes {
@@ -69,17 +72,36 @@ func (r *run) compact(ctx context.Context, trigger string) error {
 	if r.Thread.Store != nil {
 		r.stored(r.Thread.Store.Compacted(summary, kept))
 	}
-	r.tools.hooks.Compact(ctx, true, r.turnID, trigger)
+	if r.tools.hooked("PostCompact") {
+		r.tools.hooks.Compact(ctx, true, r.turnID, trigger)
+	}
 	return nil
 }
 
-// userMessages keeps what people said.
+// compactable tells whether there is anything that a summary could replace.
+func (r *run) compactable() bool {
+	for _, it := range r.history.items {
+		if o, err := readItem(it); err == nil && (o.Type != "message" || o.Role == "assistant") {
+			return true
+		}
+	}
+	return false
+}
+
+// userMessages keeps what people said: not the context messages, which begin
+// with marks of their own and are sent anew.
 func userMessages(items []model.Item) []model.Item {
 	var out []model.Item
 	for _, it := range items {
-		if o, err := readItem(it); err == nil && o.Type == "message" && o.Role == "user" {
-			out = append(out, it)
+		o, err := readItem(it)
+		if err != nil || o.Type != "message" || o.Role != "user" || len(o.Content) == 0 {
+			continue
 		}
+		first := o.Content[0].Text
+		if strings.HasPrefix(first, "# AGENTS.md instructions") || strings.HasPrefix(first, "<environment_context>") || strings.HasPrefix(first, summaryPrefix) {
+			continue
+		}
+		out = append(out, it)
 	}
 	return out
 }

@@ -84,6 +84,11 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 		// A profile may open folders but not the workspace itself.
 		c.Spec.Show, c.Spec.Workspace = append(c.Spec.Show, p.Workspace), ""
 	}
+	// Servers and hooks that the configuration names often lie beside it; a
+	// CODEX_HOME below a temporary folder would be hidden by the private /tmp.
+	if exists(o.Home) {
+		c.Spec.Show = append(c.Spec.Show, o.Home)
+	}
 	if err := checkRoots(c.Spec.Write, o); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 	}
 	r.progress("running %s", c.Name)
 	seen := hookView(c, r.turnID)
-	if r.tools.hooks.Has("PreToolUse") {
+	if r.tools.hooked("PreToolUse") {
 		before := r.tools.hooks.Before(ctx, seen)
 		if before.Ended {
 			return tool.Result{}, &TurnError{Class: "hook_stopped", Message: "a hook ended the run: " + before.Reason, Code: ExitFailed}
@@ -77,7 +77,7 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 	if err != nil {
 		return res, fmt.Errorf("tool %s: %w", c.Name, err)
 	}
-	if r.tools.hooks.Has("PostToolUse") && res.Denied == nil {
+	if r.tools.hooked("PostToolUse") && res.Denied == nil {
 		seen.ItemID = res.ItemID
 		after := r.tools.hooks.After(ctx, seen, res.Output)
 		if after.Replaced {

@@ -14,7 +14,7 @@ import (
 // LimitError is a run that reached one of its limits. It is the cause of the
 // run's context, or the error of the turn.
 type LimitError struct {
-	Limit string // max_turns, max_tool_calls, max_wall_time, max_idle_time, max_tokens, max_cost, repeated_failure
+	Limit string // max_turns, max_tool_calls, max_wall, max_idle, max_tokens, max_cost, repeated_failure
 	Max   string
 	Used  string
 }
@@ -51,7 +51,7 @@ const (
 func startClock(l policy.Limits, work, run context.CancelCauseFunc) *clock {
 	c := &clock{idleIn: l.MaxIdleTime}
 	if w := l.MaxWallTime; w > 0 {
-		limit := &LimitError{Limit: "max_wall_time", Max: w.String(), Used: w.String()}
+		limit := &LimitError{Limit: "max_wall", Max: w.String(), Used: w.String()}
 		soft := w
 		if !l.NoFinalAnswer {
 			soft -= min(w/wallReserve, wallReserveMax)
@@ -60,7 +60,7 @@ func startClock(l policy.Limits, work, run context.CancelCauseFunc) *clock {
 	}
 	if l.MaxIdleTime > 0 {
 		c.idle = time.AfterFunc(l.MaxIdleTime, func() {
-			work(&LimitError{Limit: "max_idle_time", Max: l.MaxIdleTime.String(), Used: l.MaxIdleTime.String()})
+			work(&LimitError{Limit: "max_idle", Max: l.MaxIdleTime.String(), Used: l.MaxIdleTime.String()})
 		})
 	}
 	return c

@@ -18,8 +18,8 @@ import (
 
 // contextFacts is what a run finds out before its first request.
 type contextFacts struct {
-	items     int   // context messages at the head of the history
-	lastInput int64 // tokens of the last response
+	base      []model.Item // context messages; a compaction begins with them again
+	lastInput int64        // tokens of the last response
 	fallbacks []string
 	gates     gates
 	shell     string
@@ -52,6 +52,9 @@ func (r *run) open(ctx context.Context) error {
 	r.context.shell = r.shell()
 	r.context.fallbacks = append([]string(nil), r.cfg.ModelFallback...)
 	r.log.Emit(r.startedEvent())
+	for _, n := range r.Notices {
+		r.log.Emit(n)
+	}
 
 	conf, err := Confine(ConfineOptions{Policy: r.Policy, Workdir: r.Workdir, Facts: facts, Home: r.Home,
 		UserHome: r.UserHome, Runtime: r.Runtime, LookupEnv: r.lookupEnv})
@@ -203,21 +206,20 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	}
 	user = append(user, textPart(env))
 
-	if len(r.Thread.History) > 0 {
-		for _, raw := range r.Thread.History {
-			r.history.add(model.Item{Raw: raw})
-		}
-		changed := []model.Item{r.message("developer", textPart(r.Policy.PermissionsText())), r.message("user", textPart(env))}
-		r.pending(changed...)
-	} else {
-		items := []model.Item{r.message("developer", textPart(r.instructionsText())), r.message("developer", developer...)}
-		for _, x := range r.Extra {
-			items = append(items, r.message("developer", textPart(x)))
-		}
-		items = append(items, r.message("user", user...))
-		r.pending(items...)
-		r.context.items = len(r.history.items)
+	base := []model.Item{r.message("developer", textPart(r.instructionsText())), r.message("developer", developer...)}
+	for _, x := range r.Extra {
+		base = append(base, r.message("developer", textPart(x)))
 	}
+	r.context.base = append(base, r.message("user", user...))
+	if len(r.Thread.History) == 0 {
+		r.pending(r.context.base...)
+		return nil
+	}
+	for _, raw := range r.Thread.History {
+		r.history.add(model.Item{Raw: raw})
+	}
+	// What may have changed since the thread was recorded is said again.
+	r.pending(r.message("developer", textPart(r.Policy.PermissionsText())), r.message("user", textPart(env)))
 	return nil
 }
 
@@ -288,7 +290,7 @@ func (r *run) beginTurn(ctx context.Context) error {
 		source = r.Mode
 	}
 	var extra []part
-	if r.tools.hooks.Has("SessionStart") {
+	if r.tools.hooked("SessionStart") {
 		res := r.tools.hooks.SessionStart(ctx, source)
 		if res.Ended {
 			return &TurnError{Class: "hook_stopped", Message: "a SessionStart hook ended the run: " + res.Reason, Code: ExitFailed}
@@ -297,7 +299,7 @@ func (r *run) beginTurn(ctx context.Context) error {
 			extra = append(extra, textPart(res.Context))
 		}
 	}
-	if r.tools.hooks.Has("UserPromptSubmit") {
+	if r.tools.hooked("UserPromptSubmit") {
 		res := r.tools.hooks.Prompt(ctx, r.turnID, r.Prompt)
 		if res.Blocked || res.Ended {
 			return &TurnError{Class: "prompt_blocked", Message: "a hook blocked the prompt: " + res.Reason, Code: ExitGate}

@@ -32,7 +32,7 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 		if !errors.As(err, &api) || context.Cause(ctx) != nil {
 			return nil, err
 		}
-		if api.Class == "context_length" && !compacted && len(r.history.items) > r.context.items {
+		if api.Class == "context_length" && !compacted && r.compactable() {
 			compacted = true
 			if r.compact(ctx, "context_length") == nil {
 				continue

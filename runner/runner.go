@@ -44,6 +44,9 @@ type Options struct {
 	SystemDir string
 	Runtime   string // private folder of the run, removed by the caller
 
+	// Notices are what preparing the run had to say.
+	Notices []event.Notice
+
 	Prompt string
 	Images []Image
 	// Extra are developer messages of the mode (review, agents).

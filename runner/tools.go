@@ -19,8 +19,11 @@ type toolset struct {
 	list    []tool.Tool
 	specs   []json.RawMessage
 	builtin *tool.Set
-	hooks   *hook.Runner
+	hooks   *hook.Runner // nil without hooks; ask hooked first
 }
+
+// hooked tells whether any hook listens to that event.
+func (t *toolset) hooked(name string) bool { return t.hooks != nil && t.hooks.Has(name) }
 
 // namespaced is a tool that lives in a namespace.
 type namespaced interface{ Namespace() string }
@@ -50,11 +53,13 @@ func (t *toolset) parallel(c call) bool {
 // tools, MCP servers and sub-agents.
 func (r *run) openTools(ctx context.Context, conf *Confinement) error {
 	r.tools = &toolset{}
-	hooks, err := hook.New(r.hookOptions())
-	if err != nil {
-		return &TurnError{Class: "hook_config", Message: err.Error(), Code: ExitUsage}
+	if len(r.cfg.Hooks) > 0 {
+		hooks, err := hook.New(r.hookOptions())
+		if err != nil {
+			return &TurnError{Class: "hook_config", Message: err.Error(), Code: ExitUsage}
+		}
+		r.tools.hooks = hooks
 	}
-	r.tools.hooks = hooks
 	r.startServers(ctx, conf)
 	r.tools.builtin = tool.Builtin(tool.Deps{Log: r.log, Box: func(context.Context) (*sandbox.Sandbox, error) { return r.box, nil },
 		Policy: r.Policy, Workdir: r.Workdir, Shell: r.context.shell, Env: r.childEnv, Scope: conf.PatchScope(),

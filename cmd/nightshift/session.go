@@ -59,6 +59,8 @@ type session struct {
 	now     func() time.Time
 	sinks   *sinkSet
 	cred    *auth.Credential
+	// notices wait for the run's first record.
+	notices []event.Notice
 }
 
 func (rt *runtime) session(f *runFlags, mode string) *session {
@@ -152,7 +154,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	opts := &runner.Options{
 		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
-		Runtime: s.runtime, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
+		Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(),
 	}
@@ -247,9 +249,6 @@ func (s *session) loadPolicy() error {
 	for name, value := range runner.JobSecrets(s.rt.environ, s.policy.SecretVariables()) {
 		s.mask.Add(value, name)
 	}
-	for _, n := range s.policy.Notices() {
-		fmt.Fprintf(s.rt.stderr, "%s\n", s.sinks.plain(noticeLine(n)))
-	}
 	return s.attachTelemetry()
 }
 
@@ -260,17 +259,6 @@ func (s *session) agents() *runner.AgentPool {
 		return nil
 	}
 	return runner.NewAgentPool(cfg.Agents)
-}
-
-func noticeLine(n policy.Notice) string {
-	line := "notice: " + n.Message
-	if n.Origin != "" && !strings.Contains(n.Message, n.Origin) {
-		line += " (" + n.Origin + ")"
-	}
-	if n.Hint != "" {
-		line += "\nhint: " + n.Hint
-	}
-	return line
 }
 
 // overrides are -c, --enable and --disable in the order of their kinds.
@@ -350,7 +338,7 @@ func (s *session) readSchema() (*runner.Schema, error) {
 		return nil, exitError{code: runner.ExitUsage, err: err}
 	}
 	if len(schema.Unsupported) > 0 {
-		s.log.Emit(event.Notice{Class: "schema_keywords", Message: "the output schema uses keywords that the service's strict mode may refuse: " + strings.Join(schema.Unsupported, ", ")})
+		s.notices = append(s.notices, event.Notice{Class: "schema_keywords", Message: "the output schema uses keywords that the service's strict mode may refuse: " + strings.Join(schema.Unsupported, ", ")})
 	}
 	return schema, nil
 }
@@ -380,8 +368,7 @@ func (s *session) openThread() (*runner.Thread, error) {
 		}
 		w, err := store.Create(meta)
 		if err != nil {
-			s.log.Emit(event.Notice{Class: "thread_not_saved", Message: "the thread cannot be saved, so this run cannot be resumed: " + err.Error()})
-			fmt.Fprintf(s.rt.stderr, "notice: the thread cannot be saved: %v\n", err)
+			s.notices = append(s.notices, event.Notice{Class: "thread_not_saved", Message: "the thread cannot be saved, so this run cannot be resumed: " + err.Error()})
 			return th, nil
 		}
 		th.Store = w
@@ -402,9 +389,7 @@ func (s *session) openThread() (*runner.Thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range h.Notices {
-		s.log.Emit(n)
-	}
+	s.notices = append(s.notices, h.Notices...)
 	th.Usage, th.Model = h.Usage, h.Model
 	for _, it := range h.Items {
 		th.History = append(th.History, it.Raw)
@@ -459,10 +444,7 @@ func (s *session) openClient(key string) (model.Streamer, error) {
 	for _, secret := range cred.Secrets() {
 		s.mask.Add(secret, "credential")
 	}
-	for _, n := range cred.Notices() {
-		s.log.Emit(n)
-		fmt.Fprintf(s.rt.stderr, "notice: %s\n", n.Message)
-	}
+	s.notices = append(s.notices, cred.Notices()...)
 	p := cfg.Provider
 	base := p.BaseURL
 	if b := cred.BaseURL(); b != "" {
@@ -531,6 +513,9 @@ func (s *session) failed(err error) error {
 	}
 	if cause := context.Cause(s.rt.ctx); cause != nil && errors.Is(err, cause) {
 		o = runner.Classify(cause)
+	}
+	for _, n := range s.notices {
+		s.log.Emit(n)
 	}
 	s.sinks.mute() // the error is told once, with its hint, below
 	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})

@@ -63,7 +63,7 @@ func (s *session) openSinks() (*sinkSet, error) {
 		if err := writableFile(path); err != nil {
 			return nil, usageError("failed to open last message file %q: %v", f.LastMessage, err)
 		}
-		s.log.Attach(report.NewLastMessage(path, createFile, func(line string) { fmt.Fprintln(rt.stderr, line) }))
+		s.log.Attach(report.NewLastMessage(path, createFile, func(line string) { fmt.Fprintln(rt.stderr, "Warning: "+line) }))
 	}
 	return set, s.openReports(set)
 }

@@ -252,7 +252,7 @@ type FindingReported struct {
 
 // LimitReached names the limit that stopped the run.
 type LimitReached struct {
-	Limit string `json:"limit"` // max_turns, max_tool_calls, max_wall_time, max_idle_time, max_tokens, max_cost, repeated_failure
+	Limit string `json:"limit"` // max_turns, max_tool_calls, max_wall, max_idle, max_tokens, max_cost, repeated_failure
 	Max   string `json:"max"`
 	Used  string `json:"used"`
 }
