@@ -43,6 +43,9 @@ type Deps struct {
 	ViewImage  bool
 	// WebSearch is disabled, cached, indexed or live.
 	WebSearch string
+	// Mask masks secrets in what commands print, before it is cut to a length and
+	// before the model sees it; nil masks nothing.
+	Mask *event.Redactor
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }

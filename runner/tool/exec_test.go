@@ -243,8 +243,8 @@ func TestCloseAll(t *testing.T) {
 			t.Errorf("%d: %s %v", i, c.Status, c.ExitCode)
 		}
 	}
-	if len(got) != 4 || len(events[event.ItemCompleted](r)) != 4 {
-		t.Errorf("%d items", len(got))
+	if len(got) != 4 || len(events[event.ItemCompleted](r)) != 4 || len(events[event.Notice](r)) != 3 {
+		t.Errorf("%d items, %d notices", len(got), len(events[event.Notice](r)))
 	}
 	before := r.read("alive")
 	time.Sleep(200 * time.Millisecond)

@@ -82,12 +82,14 @@ func (ss *sessions) start(ctx context.Context, itemID, display string, box *sand
 func (ss *sessions) follow(s *session) {
 	defer s.stop()
 	buf := make([]byte, 32<<10)
+	masked := ss.set.deps.Mask.Writer(taker{s})
 	var readErr error
 	for readErr == nil {
 		var n int
 		n, readErr = s.proc.Output().Read(buf)
-		s.take(buf[:n])
+		_, _ = masked.Write(buf[:n]) // a taker never fails
 	}
+	_ = masked.Close()
 	exit, err := s.proc.Wait()
 	if err == nil && !errors.Is(readErr, io.EOF) {
 		err = fmt.Errorf("reading its output: %w", readErr)
@@ -104,6 +106,14 @@ func (ss *sessions) complete(s *session, item event.CommandExecution) {
 		ss.mu.Unlock()
 		close(s.done)
 	})
+}
+
+// taker is the writer to a session.
+type taker struct{ s *session }
+
+func (t taker) Write(b []byte) (int, error) {
+	t.s.take(b)
+	return len(b), nil
 }
 
 // take adds a chunk. A character cut by the chunk's end waits for its rest.
@@ -273,6 +283,9 @@ func (ss *sessions) closeAll(ctx context.Context) {
 		case <-s.done:
 		case <-ctx.Done():
 			ss.complete(s, s.ended(sandbox.Exit{Code: 128 + int(syscall.SIGKILL)}, nil))
+		}
+		if _, _, status := s.result(); status == event.Failed {
+			ss.set.deps.Log.Emit(event.Notice{Class: "session_stopped", Message: "a command was still running at the end and was stopped: " + s.command})
 		}
 	}
 }
