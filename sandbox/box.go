@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // Sandbox is one confinement in which any number of commands is started, one
@@ -18,7 +20,7 @@ import (
 type Sandbox struct {
 	spec     Spec
 	res      *resolved
-	plan     plan
+	plan     confine.Plan
 	report   Report
 	tmp      tmpFolder
 	holds    placeholders
@@ -82,11 +84,11 @@ func (b *Sandbox) prepare() error {
 	if err != nil {
 		return err
 	}
-	b.plan = plan{
+	b.plan = confine.Plan{
 		Confined: b.spec.Mode != FullAccess, UID: os.Geteuid(), GID: os.Getegid(), Workspace: r.workspace,
 		Roots: r.write, Show: r.show, Tmp: b.tmp.path, TmpWrite: b.spec.Mode == WorkspaceWrite,
 		Protect: append(r.protect, found...), Hold: held, Deny: r.deny, Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
-		Net: b.spec.Net.Mode, Limits: b.spec.Limits, Accept: b.spec.Degrade,
+		Net: confine.Net(b.spec.Net.Mode), Limits: confine.Limits(b.spec.Limits), Accept: b.spec.Degrade,
 	}
 	if b.spec.HostTmp {
 		b.plan.Tmp = ""
@@ -152,7 +154,7 @@ func (b *Sandbox) conn(ctx context.Context, outside bool) (*initConn, error) {
 			if err != nil {
 				return nil, fmt.Errorf("sandbox: starting an init: %w", err)
 			}
-			if err := l.configure(ctx, &plan{Workspace: b.plan.Workspace}); err != nil {
+			if err := l.configure(ctx, &confine.Plan{Workspace: b.plan.Workspace}); err != nil {
 				return nil, errors.Join(err, l.c.stop())
 			}
 			b.outside = l.c

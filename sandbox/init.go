@@ -4,12 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-)
 
-// Names under which the program starts itself again.
-const (
-	initName   = "nightshift-init"
-	helperName = "nightshift-helper"
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // HelperFunc runs inside the confined child. Its result is the exit code.
@@ -17,15 +13,14 @@ type HelperFunc func(args []string, stdin io.Reader, stdout, stderr io.Writer) i
 
 // Init must be the first call in main. In a program that the package started
 // itself it does that program's work and never returns; otherwise it returns at
-// once. helpers are the functions that Command.Helper may name.
+// once. helpers are the functions that Command.Helper may name. (A program that
+// was started as the init of a sandbox does not even get to main: see package
+// confine.)
 func Init(helpers map[string]HelperFunc) {
 	if len(os.Args) == 0 {
 		return
 	}
-	switch os.Args[0] {
-	case initName:
-		os.Exit(initMain())
-	case helperName:
+	if os.Args[0] == confine.HelperName {
 		os.Exit(helperMain(helpers))
 	}
 }

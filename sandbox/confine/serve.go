@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 )
 
 // start forks the supervisor of one command. It runs on the locked thread.
-func (in *initProcess) start(r request, fds []int) {
+func (in *initProcess) start(r Request, fds []int) {
 	all := fds
-	defer func() { closeAll(all) }()
+	defer func() { CloseAll(all) }()
 	refuse := func(step string, err error) {
 		// When the runner cannot be told it is gone, and so is everything here soon.
-		_ = in.wire.sendJSON(msgRefused, r.ID, refusedMessage{ID: r.ID, Step: step, Text: err.Error(), Errno: int(errno(err))})
+		_ = in.wire.sendJSON(MsgRefused, r.ID, RefusedMessage{ID: r.ID, Step: step, Text: err.Error(), Errno: int(Errno(err))})
 	}
 	groupFD := -1
 	if r.Group && len(fds) > 0 {
@@ -37,7 +37,7 @@ func (in *initProcess) start(r request, fds []int) {
 			refuse("landlock", err)
 			return
 		}
-		defer closeFD(ruleset)
+		defer CloseFD(ruleset)
 	}
 	a := &arena{}
 	r.Path = pathOf(r.Env)
@@ -64,9 +64,9 @@ func (in *initProcess) start(r request, fds []int) {
 }
 
 // family collects what the supervisor needs.
-func (in *initProcess) family(a *arena, r *request, groupFD int, sup, cmd, after *script) *family {
+func (in *initProcess) family(a *arena, r *Request, groupFD int, sup, cmd, after *script) *family {
 	f := family{control: uintptr(in.controlFD), mask: ^uint64(0), tick: unix.Timespec{Nsec: 1e6}}
-	f.msg.id = r.ID
+	f.msg.ID = r.ID
 	f.prepare, f.nPrepare = sup.store()
 	f.command, f.nCommand = cmd.store()
 	f.after, f.nAfter = after.store()
@@ -137,10 +137,10 @@ func (in *initProcess) reap(id uint32, pid int, f *family, a *arena, names [2][]
 // lastMessage tells the runner that a tree is gone, or that it never was.
 func (in *initProcess) lastMessage(id, cause uint32, ws unix.WaitStatus, ru *unix.Rusage, f *family, names [2][]string) error {
 	if f.failedErrno == 0 {
-		return in.wire.sendStatus(status{kind: msgGone, id: id, cause: cause, wait: int32(ws), utime: ru.Utime, stime: ru.Stime, rss: ru.Maxrss})
+		return in.wire.sendStatus(Status{Kind: MsgGone, ID: id, Cause: cause, Wait: int32(ws), Utime: ru.Utime, Stime: ru.Stime, RSS: ru.Maxrss})
 	}
 	e := unix.Errno(f.failedErrno)
-	m := refusedMessage{ID: id, Step: "fork", Errno: int(e), Text: e.Error()}
+	m := RefusedMessage{ID: id, Step: "fork", Errno: int(e), Text: e.Error()}
 	list, at := names[1], f.failedStep
 	if at&stepOfSupervisor != 0 {
 		list, at = names[0], at&^stepOfSupervisor
@@ -148,12 +148,12 @@ func (in *initProcess) lastMessage(id, cause uint32, ws unix.WaitStatus, ru *uni
 	if at >= 1 && at <= uintptr(len(list)) {
 		m.Step = list[at-1]
 	}
-	return in.wire.sendJSON(msgRefused, id, m)
+	return in.wire.sendJSON(MsgRefused, id, m)
 }
 
 // streams finds the command's standard descriptors: those that came with the
 // request, a terminal of the sandbox's own instance, or /dev/null.
-func (in *initProcess) streams(r *request, fds []int) (st streams, done func(), err error) {
+func (in *initProcess) streams(r *Request, fds []int) (st streams, done func(), err error) {
 	if r.TTY != nil {
 		return in.terminal(r)
 	}
@@ -169,7 +169,7 @@ func (in *initProcess) streams(r *request, fds []int) (st streams, done func(), 
 		return fd, nil
 	}
 	null := -1
-	done = func() { closeFD(null) }
+	done = func() { CloseFD(null) }
 	for _, s := range []struct {
 		have bool
 		fd   *int
@@ -191,7 +191,7 @@ func (in *initProcess) streams(r *request, fds []int) (st streams, done func(), 
 }
 
 // terminal opens one and sends its master to the runner.
-func (in *initProcess) terminal(r *request) (st streams, done func(), err error) {
+func (in *initProcess) terminal(r *Request) (st streams, done func(), err error) {
 	m, s, err := pty.Open()
 	if err != nil {
 		return st, nil, fmt.Errorf("opening a terminal: %w", err)
@@ -205,7 +205,7 @@ func (in *initProcess) terminal(r *request) (st streams, done func(), err error)
 		return st, nil, fmt.Errorf("setting the terminal's size: %w", err)
 	}
 	master, slave := int(m.Fd()), int(s.Fd())
-	if err := in.wire.sendStatus(status{kind: msgTerminal, id: r.ID}, master); err != nil {
+	if err := in.wire.sendStatus(Status{Kind: MsgTerminal, ID: r.ID}, master); err != nil {
 		done()
 		return st, nil, err
 	}

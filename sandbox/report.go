@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // Probe finds out what this machine can give, by doing it: it opens a sandbox
@@ -41,7 +43,7 @@ const (
 // makeReport maps what the init found to guarantees.
 func (b *Sandbox) makeReport(o *outcome) Report {
 	r := Report{Mode: b.spec.Mode, Level: LevelFull, Notes: b.res.notes}
-	var f facts
+	var f confine.Facts
 	if o.conn != nil {
 		f = o.conn.facts
 	}
@@ -90,9 +92,9 @@ func missingOf(r Report, require Guarantee) []Support {
 // judge says for each guarantee what carries it.
 type judge struct {
 	spec     *Spec
-	plan     *plan
-	facts    *facts
-	failed   map[string]layerFailure
+	plan     *confine.Plan
+	facts    *confine.Facts
+	failed   map[string]confine.LayerFailure
 	running  bool
 	group    *group
 	groupErr error
@@ -103,7 +105,7 @@ type judge struct {
 func (j *judge) support(g Guarantee) Support {
 	switch {
 	case !j.running:
-		return Support{Why: j.why(layerUser, layerMount, layerPID, layerNet, layerProc, layerSeccomp), Hint: j.hint()}
+		return Support{Why: j.why(confine.LayerUser, confine.LayerMount, confine.LayerPID, confine.LayerNet, confine.LayerProc, confine.LayerSeccomp), Hint: j.hint()}
 	case j.spec.Mode == FullAccess && g != TreeDies && g != Limited:
 		return Support{Why: "danger-full-access confines nothing"}
 	}
@@ -176,7 +178,9 @@ func (j *judge) why(layers ...string) string {
 	return layers[0] + " unavailable"
 }
 
-func (j *judge) mounted() bool { return j.plan.Namespaces && j.facts.Mounts != "" && j.ok(layerMount) }
+func (j *judge) mounted() bool {
+	return j.plan.Namespaces && j.facts.Mounts != "" && j.ok(confine.LayerMount)
+}
 
 func (j *judge) writes() Support {
 	if j.mounted() {
@@ -185,7 +189,7 @@ func (j *judge) writes() Support {
 	if j.facts.Landlock > 0 && j.facts.Unix != "" && j.accepts(DegradeLandlock) {
 		return j.held(j.landlock()+" alone (nothing new at the top of a root)", "seccomp (no change of modes, owners and times)")
 	}
-	return j.notHeld(j.why(layerUser, layerMount))
+	return j.notHeld(j.why(confine.LayerUser, confine.LayerMount))
 }
 
 func (j *judge) reads() Support {
@@ -195,22 +199,22 @@ func (j *judge) reads() Support {
 	if j.facts.Landlock > 0 && j.accepts(DegradeLandlock) {
 		return j.held(j.landlock() + " alone (folders that hold a denied path cannot be listed)")
 	}
-	return j.notHeld(j.why(layerUser, layerMount))
+	return j.notHeld(j.why(confine.LayerUser, confine.LayerMount))
 }
 
 func (j *judge) net() Support {
-	unixPart := map[unixSockets]string{
-		unixByLandlock: "unix sockets by Landlock", unixByNotify: "unix sockets by seccomp notification", unixRefused: "no unix sockets but pairs",
+	unixPart := map[confine.UnixSockets]string{
+		confine.UnixByLandlock: "unix sockets by Landlock", confine.UnixByNotify: "unix sockets by seccomp notification", confine.UnixRefused: "no unix sockets but pairs",
 	}[j.facts.Unix]
 	switch {
 	case j.facts.Unix == "":
-		return j.notHeld(j.why(layerSeccomp))
+		return j.notHeld(j.why(confine.LayerSeccomp))
 	case j.spec.Net.Mode == NetHost:
 		return j.held("the host's network, as asked", unixPart)
-	case j.plan.Namespaces && j.ok(layerNet):
+	case j.plan.Namespaces && j.ok(confine.LayerNet):
 		return j.held("network namespace", "seccomp (families)", unixPart)
 	case j.spec.Net.Mode == NetProxy:
-		return j.notHeld("an allow list of hosts needs a network namespace: " + j.why(layerUser, layerNet))
+		return j.notHeld("an allow list of hosts needs a network namespace: " + j.why(confine.LayerUser, confine.LayerNet))
 	}
 	return j.held("seccomp (no sockets at all, not even localhost)")
 }
@@ -219,18 +223,18 @@ func (j *judge) tree() Support {
 	if j.plan.Namespaces {
 		return j.held("pid namespace of each command, within one of the sandbox")
 	}
-	if _, bad := j.facts.Failed[layerPID]; bad {
-		return j.notHeld(j.why(layerPID))
+	if _, bad := j.facts.Failed[confine.LayerPID]; bad {
+		return j.notHeld(j.why(confine.LayerPID))
 	}
 	return j.held("reaper of orphans")
 }
 
 func (j *judge) syscalls() Support {
 	if j.facts.Unix == "" {
-		return j.notHeld(j.why(layerSeccomp))
+		return j.notHeld(j.why(confine.LayerSeccomp))
 	}
-	if _, bad := j.facts.Failed[layerPrivs]; bad {
-		return j.notHeld(j.why(layerPrivs))
+	if _, bad := j.facts.Failed[confine.LayerPrivs]; bad {
+		return j.notHeld(j.why(confine.LayerPrivs))
 	}
 	return j.held("seccomp", "no_new_privs", "no capabilities")
 }
@@ -247,7 +251,7 @@ func (j *judge) secrets() Support {
 		return j.held("memory and environment of other processes closed by "+map[bool]string{true: "the user namespace", false: "Landlock"}[j.plan.UserNS]+
 			" (their names and command lines can be seen)", "no inherited descriptors")
 	}
-	return j.notHeld(j.why(layerUser, layerProc, layerPID))
+	return j.notHeld(j.why(confine.LayerUser, confine.LayerProc, confine.LayerPID))
 }
 
 func (j *judge) limited() Support {
@@ -262,7 +266,7 @@ func (j *judge) limited() Support {
 	if j.groupErr != nil {
 		why += ": " + j.groupErr.Error()
 	}
-	s := Support{Why: why, Mechanism: "rlimits, a look at memory and processes every " + watchEvery.String(),
+	s := Support{Why: why, Mechanism: "rlimits, a look at memory and processes every " + confine.WatchEvery.String(),
 		Hint: "run as root, or delegate a control group to the user (`systemd-run --user --scope -p Delegate=yes`)"}
 	if j.facts.PIDs {
 		s.Mechanism += ", a bounded pid namespace"
@@ -280,8 +284,8 @@ func (j *judge) hint() string {
 		return strings.TrimSpace(string(b))
 	}
 	outer := "or use danger-full-access inside an outer sandbox"
-	user, refused := j.failed[layerUser]
-	_, proc := j.failed[layerProc]
+	user, refused := j.failed[confine.LayerUser]
+	_, proc := j.failed[confine.LayerProc]
 	switch {
 	case refused && read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0:
 		return "run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or give the program an AppArmor profile with `userns,`, or start it as root, " + outer
@@ -295,7 +299,7 @@ func (j *judge) hint() string {
 	case proc:
 		return "start the container with `--security-opt systempaths=unconfined`, or accept the outer /proc with sandbox.degrade = [\"" + DegradeOuterProc + "\"]"
 	}
-	if _, ok := j.failed[layerSeccomp]; ok {
+	if _, ok := j.failed[confine.LayerSeccomp]; ok {
 		return "use a kernel with CONFIG_SECCOMP_FILTER, " + outer
 	}
 	return outer[len("or "):]

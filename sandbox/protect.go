@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // Names that stay read-only inside every writable root, and the git folders they
@@ -79,14 +81,14 @@ func (r *resolved) protectPath(p string) {
 	}
 	nearest := ""
 	for _, w := range r.write {
-		if below(p, w) && len(w) > len(nearest) {
+		if confine.Below(p, w) && len(w) > len(nearest) {
 			nearest = w
 		}
 	}
 	if nearest != "" && r.insideGitFolder(nearest) {
 		return // part of a git folder made writable by name: a work tree's state, say
 	}
-	if nearest != "" && !slices.ContainsFunc(r.protect, func(q string) bool { return below(p, q) }) {
+	if nearest != "" && !slices.ContainsFunc(r.protect, func(q string) bool { return confine.Below(p, q) }) {
 		r.protect = append(r.protect, p)
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"syscall"
@@ -33,16 +33,17 @@ const (
 	mayBeAbsent         // go on, but only after ENOENT, ENOTDIR, EACCES (program search)
 )
 
-// status is what a supervisor tells the runner over the control socket: one
-// message, so its layout is fixed. The first two words head every message.
-type status struct {
-	kind  uint32
-	id    uint32
-	wait  int32  // wait status of the main process
-	cause uint32 // of msgGone: why the init killed it
-	utime unix.Timeval
-	stime unix.Timeval
-	rss   int64 // KiB
+// Status is what a supervisor, or the init for it, tells the runner over the
+// control socket: one message, so its layout is fixed. The first two words head
+// every message.
+type Status struct {
+	Kind  uint32
+	ID    uint32
+	Wait  int32  // wait status of the main process
+	Cause uint32 // of MsgGone: why the init killed it
+	Utime unix.Timeval
+	Stime unix.Timeval
+	RSS   int64 // KiB
 }
 
 // family is everything the forked supervisor needs, in memory that does not
@@ -59,7 +60,7 @@ type family struct {
 	info                       [128]byte
 	rusage                     unix.Rusage
 	wait                       uint32
-	msg                        status
+	msg                        Status
 	tick                       unix.Timespec
 	args                       cloneArgs
 }
@@ -159,7 +160,7 @@ func supervise(f *family) {
 	if f.failedErrno != 0 {
 		leave(1) // the init, which sees this memory too, tells the runner
 	}
-	send(f, msgStarted)
+	send(f, MsgStarted)
 	runScript(f.after, f.nAfter)
 	attend(f, child)
 	leave(0)
@@ -192,9 +193,9 @@ func attend(f *family, child uintptr) {
 			}
 			if pid == child {
 				raw(unix.SYS_GETRUSAGE, rusageChildren, uintptr(unsafe.Pointer(&f.rusage)), 0, 0, 0, 0)
-				f.msg.wait = int32(f.wait)
-				f.msg.utime, f.msg.stime, f.msg.rss = f.rusage.Utime, f.rusage.Stime, int64(f.rusage.Maxrss)
-				send(f, msgExited)
+				f.msg.Wait = int32(f.wait)
+				f.msg.Utime, f.msg.Stime, f.msg.RSS = f.rusage.Utime, f.rusage.Stime, int64(f.rusage.Maxrss)
+				send(f, MsgExited)
 				if f.subreaper == 0 {
 					return
 				}
@@ -218,7 +219,7 @@ const (
 //go:nosplit
 //go:norace
 func send(f *family, kind uint32) {
-	f.msg.kind = kind
+	f.msg.Kind = kind
 	for range sendTries {
 		_, e := raw(unix.SYS_WRITE, f.control, uintptr(unsafe.Pointer(&f.msg)), unsafe.Sizeof(f.msg), 0, 0, 0)
 		if e != unix.EAGAIN && e != unix.EINTR {

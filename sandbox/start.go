@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // Start runs one command in the sandbox. Three things may happen:
@@ -62,13 +64,13 @@ func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childSt
 		return errors.Join(err, s.close())
 	}
 	e.p.tree = confinedTree{c, id}
-	req := request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, TTY: cmd.TTY, Limits: cmd.Limits,
+	req := confine.Request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, TTY: (*confine.Winsize)(cmd.TTY), Limits: confine.Limits(cmd.Limits),
 		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
 	fds := s.fds()
 	if e.account.dir != nil {
 		req.Group, fds = true, append(fds, int(e.account.dir.Fd()))
 	}
-	err = errors.Join(c.wire.sendRequest(req, fds...), s.close())
+	err = errors.Join(c.wire.SendRequest(req, fds...), s.close())
 	if err == nil {
 		err = e.await(ctx)
 	}
@@ -84,7 +86,7 @@ func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childSt
 // checkCommand fills in defaults and refuses what execve would misread.
 func (b *Sandbox) checkCommand(c *Command) error {
 	if c.Helper == "" && (len(c.Argv) == 0 || c.Argv[0] == "") {
-		return &StartError{Program: "command", Step: stepExec, Reason: "no program given"}
+		return &StartError{Program: "command", Step: confine.StepExec, Reason: "no program given"}
 	}
 	name := c.Helper
 	if name == "" {
@@ -92,7 +94,7 @@ func (b *Sandbox) checkCommand(c *Command) error {
 	}
 	for _, s := range append(append([]string{c.Dir, c.Helper}, c.Argv...), c.Env...) {
 		if strings.ContainsRune(s, 0) {
-			return &StartError{Program: strings.ReplaceAll(name, "\x00", `\0`), Step: stepExec, Reason: "an argument or variable holds a zero byte"}
+			return &StartError{Program: strings.ReplaceAll(name, "\x00", `\0`), Step: confine.StepExec, Reason: "an argument or variable holds a zero byte"}
 		}
 	}
 	if c.Dir == "" {
@@ -101,7 +103,7 @@ func (b *Sandbox) checkCommand(c *Command) error {
 		}
 	}
 	if !filepath.IsAbs(c.Dir) {
-		return &StartError{Program: name, Step: stepDir, Reason: "the folder " + c.Dir + " is not an absolute path"}
+		return &StartError{Program: name, Step: confine.StepDir, Reason: "the folder " + c.Dir + " is not an absolute path"}
 	}
 	return nil
 }
@@ -202,10 +204,10 @@ func (e *entry) await(ctx context.Context) error {
 	}
 }
 
-// err makes an error of a refusal: a StartError when the command is at fault.
-func (m *refusedMessage) err(argv []string) error {
+// refusal makes an error of one: a StartError when the command is at fault.
+func refusal(m *confine.RefusedMessage, argv []string) error {
 	e := unix.Errno(m.Errno)
-	if m.Step != stepDir && m.Step != stepExec {
+	if m.Step != confine.StepDir && m.Step != confine.StepExec {
 		return fmt.Errorf("sandbox: %s: %s", m.Step, m.Text)
 	}
 	name := "helper"
@@ -214,11 +216,11 @@ func (m *refusedMessage) err(argv []string) error {
 	}
 	se := &StartError{Program: name, Step: m.Step, Err: syscall.Errno(e), Reason: e.Error()}
 	switch {
-	case m.Step == stepDir && e == unix.ENOENT:
+	case m.Step == confine.StepDir && e == unix.ENOENT:
 		se.Reason = "the working folder does not exist"
-	case m.Step == stepDir && e == unix.ENOTDIR:
+	case m.Step == confine.StepDir && e == unix.ENOTDIR:
 		se.Reason = "the working folder is a file"
-	case m.Step == stepDir:
+	case m.Step == confine.StepDir:
 		se.Reason = "the working folder cannot be entered: " + e.Error()
 	case e == unix.ENOENT && strings.Contains(name, "/"):
 		se.Reason = "no such program, or the interpreter it names is missing"

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"bytes"
@@ -13,19 +13,19 @@ import (
 
 // The init looks after limits that no kernel mechanism holds: disk space always,
 // memory and processes where there is no control group. It kills the command
-// that uses most. In between, for watchEvery, a limit can be passed.
+// that uses most. In between, for WatchEvery, a limit can be passed.
 
-const watchEvery = 100 * time.Millisecond
+const WatchEvery = 100 * time.Millisecond
 
 // Reasons why the init killed a command.
 const (
-	killedNot uint32 = iota
+	KilledNot uint32 = iota
 	killedMemory
 	killedProcesses
 	killedDisk
 )
 
-var killedNames = map[uint32]string{killedMemory: "memory", killedProcesses: "processes", killedDisk: "disk"}
+var KilledNames = map[uint32]string{killedMemory: "memory", killedProcesses: "processes", killedDisk: "disk"}
 
 // watcher holds what is known about the running commands.
 type watcher struct {
@@ -89,7 +89,7 @@ func (w *watcher) end(id uint32) uint32 {
 func (w *watcher) loop() {
 	for range w.wake {
 		for w.busy() {
-			time.Sleep(watchEvery)
+			time.Sleep(WatchEvery)
 			w.look()
 		}
 	}
@@ -168,7 +168,7 @@ func (w *watcher) look() {
 
 func (w *watcher) kill(id uint32, reason uint32) {
 	w.mu.Lock()
-	if _, running := w.limits[id]; running && w.killed[id] == killedNot {
+	if _, running := w.limits[id]; running && w.killed[id] == KilledNot {
 		w.killed[id] = reason
 	}
 	w.mu.Unlock()
@@ -240,7 +240,7 @@ func (in *initProcess) trees() map[uint32][]int {
 	out := map[uint32][]int{}
 	children := processChildren()
 	for id, pid := range in.running {
-		out[id] = children.below(pid)
+		out[id] = children.Below(pid)
 	}
 	return out
 }

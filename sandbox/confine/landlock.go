@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"errors"
@@ -24,13 +24,13 @@ func landlockABI() (int, error) {
 	n, err := ll.LandlockGetABIVersion()
 	switch {
 	case errors.Is(err, unix.ENOSYS):
-		return 0, &layerError{layerLandlock, "landlock_create_ruleset (the kernel is older than 5.13 or built without it)", err}
+		return 0, &layerError{LayerLandlock, "landlock_create_ruleset (the kernel is older than 5.13 or built without it)", err}
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return 0, &layerError{layerLandlock, "landlock_create_ruleset (not in the kernel's lsm= list)", err}
+		return 0, &layerError{LayerLandlock, "landlock_create_ruleset (not in the kernel's lsm= list)", err}
 	case err != nil:
-		return 0, &layerError{layerLandlock, "landlock_create_ruleset", err}
+		return 0, &layerError{LayerLandlock, "landlock_create_ruleset", err}
 	case n < 1:
-		return 0, &layerError{layerLandlock, "landlock_create_ruleset", fmt.Errorf("version %d", n)}
+		return 0, &layerError{LayerLandlock, "landlock_create_ruleset", fmt.Errorf("version %d", n)}
 	}
 	return min(n, len(landlockABIs)-1), nil
 }
@@ -44,7 +44,7 @@ const (
 )
 
 // landlockRuleset makes the ruleset of one command, open until it is used.
-func landlockRuleset(abi int, p *plan) (fd int, handled landlock.AccessFSSet, err error) {
+func landlockRuleset(abi int, p *Plan) (fd int, handled landlock.AccessFSSet, err error) {
 	cfg := landlockABIs[abi]
 	// An own network namespace confines the network, and Landlock, which sees
 	// ports and no addresses, would break servers on localhost. Without one it is
@@ -71,7 +71,7 @@ func landlockRuleset(abi int, p *plan) (fd int, handled landlock.AccessFSSet, er
 	grant(landlock.AccessFSSet(ll.AccessFSResolveUnix|ll.AccessFSWriteFile), p.Sockets...)
 	fd, _, err = cfg.NewRulesetFD(rules...)
 	if err != nil {
-		return -1, 0, &layerError{layerLandlock, "making a ruleset", err}
+		return -1, 0, &layerError{LayerLandlock, "making a ruleset", err}
 	}
 	return fd, all, nil
 }

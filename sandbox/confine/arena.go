@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"errors"
@@ -39,6 +39,13 @@ func (a *arena) bytes(n int) []byte {
 	a.free = a.free[n:]
 	return b
 }
+
+// addressOf turns a number into a pointer. It is for memory that is not Go's and
+// never moves: arenas.
+//
+//go:nosplit
+//go:norace
+func addressOf(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 

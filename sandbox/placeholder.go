@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // A protected name that does not exist must not be creatable. One cannot mount
@@ -17,9 +19,6 @@ import (
 // the folder itself, and it is removed only by who gets an exclusive one: that
 // works across processes and after a crash, and what a killed runner left behind
 // is taken over by the next.
-
-// placeholderMode marks a placeholder: an empty folder that nobody may write.
-const placeholderMode = 0o555
 
 // placeholders are the ones held by a sandbox.
 type placeholders struct{ held []placeholder }
@@ -54,9 +53,9 @@ const holdTries = 100
 
 func holdOne(p string) (f *os.File, isPlaceholder bool, err error) {
 	for range holdTries {
-		if err := os.Mkdir(p, placeholderMode); err == nil {
+		if err := os.Mkdir(p, confine.PlaceholderMode); err == nil {
 			// The umask may have taken bits away.
-			if err := os.Chmod(p, placeholderMode); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := os.Chmod(p, confine.PlaceholderMode); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, false, err
 			}
 		} else if !errors.Is(err, os.ErrExist) {
@@ -101,7 +100,7 @@ func stillAt(f *os.File, p string) bool {
 
 func isPlaceholderFolder(f *os.File) bool {
 	fi, err := f.Stat()
-	if err != nil || fi.Mode().Perm() != placeholderMode {
+	if err != nil || fi.Mode().Perm() != confine.PlaceholderMode {
 		return false
 	}
 	names, err := f.Readdirnames(1)

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 
 // notifier serves the filters of all commands of a sandbox.
 type notifier struct {
-	plan    *plan
+	plan    *Plan
 	parent  *net.UnixConn // listeners arrive here
 	childFD int           // commands send theirs here
 
@@ -37,7 +37,7 @@ type notifier struct {
 const maxConnects = 256
 
 // newNotifier prepares for filters; it fails where the kernel lacks a part.
-func newNotifier(p *plan) (*notifier, error) {
+func newNotifier(p *Plan) (*notifier, error) {
 	if err := canDuplicate(); err != nil {
 		return nil, err
 	}
@@ -45,9 +45,9 @@ func newNotifier(p *plan) (*notifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
-	w, err := newWire(os.NewFile(uintptr(fds[0]), "listeners"))
+	w, err := NewWire(os.NewFile(uintptr(fds[0]), "listeners"))
 	if err != nil {
-		closeFD(fds[1])
+		CloseFD(fds[1])
 		return nil, err
 	}
 	n := &notifier{plan: p, parent: w.c, childFD: fds[1], open: map[uint32]*os.File{}, busy: make(chan struct{}, maxConnects)}
@@ -61,12 +61,12 @@ func canDuplicate() error {
 	if err != nil {
 		return fmt.Errorf("pidfd_open: %w", err)
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	dup, err := unix.PidfdGetfd(fd, 0, 0)
 	if err != nil {
 		return fmt.Errorf("pidfd_getfd: %w", err)
 	}
-	closeFD(dup)
+	CloseFD(dup)
 	return nil
 }
 
@@ -84,20 +84,20 @@ func (n *notifier) message(a *arena, id uint32) (msg, slot uintptr) {
 }
 
 // accept takes listeners as commands start.
-func (n *notifier) accept(w *wire) {
+func (n *notifier) accept(w *Wire) {
 	buf := make([]byte, 16)
 	for {
-		got, fds, err := w.receive(buf)
+		got, fds, err := w.Receive(buf)
 		if err != nil {
 			return // the init ends
 		}
 		if got != 4 || len(fds) != 1 {
-			closeAll(fds)
+			CloseAll(fds)
 			continue
 		}
 		id := uint32(buf[0]) | uint32(buf[1])<<8 | uint32(buf[2])<<16 | uint32(buf[3])<<24
 		if err := unix.SetNonblock(fds[0], true); err != nil {
-			closeAll(fds)
+			CloseAll(fds)
 			continue // connects of that command fail: closed is safe
 		}
 		f := os.NewFile(uintptr(fds[0]), "listener")
@@ -214,14 +214,14 @@ func (n *notifier) connect(note *notification, valid func() bool) unix.Errno {
 	if e != 0 {
 		return e
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	// The thread's number could have been reused before it was read from.
 	if !valid() {
 		return unix.EINTR
 	}
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return errno(err)
+		return Errno(err)
 	}
 	const familySize = 2
 	if domain != unix.AF_UNIX || size <= familySize || uint16(addr[0])|uint16(addr[1])<<8 != unix.AF_UNIX {
@@ -244,21 +244,21 @@ func (n *notifier) connectPath(fd, pid int, path string) unix.Errno {
 		if err != nil {
 			return unix.EACCES
 		}
-		defer closeFD(d)
+		defer CloseFD(d)
 		cwd = d
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	at, err := unix.Openat2(cwd, path, &how)
 	if err != nil {
-		if e := errno(err); e != unix.ELOOP {
+		if e := Errno(err); e != unix.ELOOP {
 			return e
 		}
 		return unix.ENOENT
 	}
-	defer closeFD(at)
+	defer CloseFD(at)
 	var st unix.Stat_t
 	if err := unix.Fstat(at, &st); err != nil {
-		return errno(err)
+		return Errno(err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return unix.ECONNREFUSED
@@ -291,7 +291,7 @@ func (n *notifier) ours(name string, st *unix.Stat_t) bool {
 	// What only this sandbox can write is its own; what was in a root before it
 	// began is covered.
 	for _, dir := range append([]string{"/tmp", "/var/tmp", "/dev/shm"}, n.plan.Roots...) {
-		if n.plan.Tmp != "" && below(name, dir) {
+		if n.plan.Tmp != "" && Below(name, dir) {
 			return true
 		}
 	}
@@ -329,7 +329,7 @@ func readMemory(pid int, from uintptr, to []byte) unix.Errno {
 	case errors.Is(err, unix.EPERM):
 		return unix.EACCES // a program that may not be looked into
 	case err != nil:
-		return errno(err)
+		return Errno(err)
 	case got != len(to):
 		return unix.EFAULT
 	}
@@ -349,10 +349,10 @@ func duplicate(tid int, fd int32) (int, unix.Errno) {
 	if err != nil {
 		return -1, unix.EACCES
 	}
-	defer closeFD(p)
+	defer CloseFD(p)
 	dup, err := unix.PidfdGetfd(p, int(fd), 0)
 	if err != nil {
-		return -1, errno(err)
+		return -1, Errno(err)
 	}
 	return dup, 0
 }

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"encoding/json"
@@ -17,17 +17,21 @@ import (
 // travels in a memory file. Replies begin with a status header.
 
 const (
-	// maxInline is below the smallest socket buffer that systems configure.
-	maxInline = 32 << 10
+	// MaxInline is below the smallest socket buffer that systems configure.
+	MaxInline = 32 << 10
 	// maxFDs is how many descriptors one message carries at most.
 	maxFDs = 8
 )
 
-// wire is one end of the control socket.
-type wire struct{ c *net.UnixConn }
+// Wire is one end of the control socket. Its methods may be called concurrently,
+// except Receive.
+type Wire struct{ c *net.UnixConn }
 
-// newWire takes over f.
-func newWire(f *os.File) (*wire, error) {
+// Close closes this end; the other sees the end of its input.
+func (w *Wire) Close() error { return w.c.Close() }
+
+// NewWire makes a Wire of an open socket, which it takes over.
+func NewWire(f *os.File) (*Wire, error) {
 	c, err := net.FileConn(f)
 	if cerr := f.Close(); cerr != nil && err == nil {
 		err = cerr
@@ -39,11 +43,11 @@ func newWire(f *os.File) (*wire, error) {
 	if !ok {
 		return nil, errors.Join(errors.New("sandbox: the control descriptor is no Unix socket"), c.Close())
 	}
-	return &wire{u}, nil
+	return &Wire{u}, nil
 }
 
-// wirePair makes a connected pair of packet sockets.
-func wirePair() (ours, theirs *os.File, err error) {
+// WirePair makes a connected pair of packet sockets.
+func WirePair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sandbox: control socket: %w", err)
@@ -51,14 +55,14 @@ func wirePair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control of the init"), nil
 }
 
-// sendRequest sends r with the descriptors.
-func (w *wire) sendRequest(r request, fds ...int) error {
+// SendRequest sends r with the descriptors, which stay the caller's.
+func (w *Wire) SendRequest(r Request, fds ...int) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("sandbox: request: %w", err)
 	}
 	head := byte('i')
-	if len(b) > maxInline {
+	if len(b) > MaxInline {
 		f, err := memoryFile(b)
 		if err != nil {
 			return err
@@ -70,7 +74,7 @@ func (w *wire) sendRequest(r request, fds ...int) error {
 	return w.send(append([]byte{head}, b...), fds...)
 }
 
-func (w *wire) send(b []byte, fds ...int) error {
+func (w *Wire) send(b []byte, fds ...int) error {
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
@@ -81,8 +85,8 @@ func (w *wire) send(b []byte, fds ...int) error {
 	return nil
 }
 
-// receive reads one message. The caller owns the descriptors.
-func (w *wire) receive(buf []byte) (n int, fds []int, err error) {
+// Receive reads one message. The caller owns the descriptors.
+func (w *Wire) Receive(buf []byte) (n int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
 	n, oobn, flags, _, err := w.c.ReadMsgUnix(buf, oob)
 	if err != nil {
@@ -105,15 +109,15 @@ func (w *wire) receive(buf []byte) (n int, fds []int, err error) {
 		}
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		closeAll(fds)
+		CloseAll(fds)
 		return 0, nil, errors.New("sandbox: a control message was cut off")
 	}
 	return n, fds, nil
 }
 
 // receiveRequest reads one request.
-func (w *wire) receiveRequest(buf []byte) (r request, fds []int, err error) {
-	n, fds, err := w.receive(buf)
+func (w *Wire) receiveRequest(buf []byte) (r Request, fds []int, err error) {
+	n, fds, err := w.Receive(buf)
 	if err != nil {
 		return r, nil, err
 	}
@@ -126,12 +130,12 @@ func (w *wire) receiveRequest(buf []byte) (r request, fds []int, err error) {
 		fds = fds[1:]
 		body, err = readWhole(f)
 		if err != nil {
-			closeAll(fds)
+			CloseAll(fds)
 			return r, nil, err
 		}
 	}
 	if err := json.Unmarshal(body, &r); err != nil {
-		closeAll(fds)
+		CloseAll(fds)
 		return r, nil, fmt.Errorf("sandbox: request: %w", err)
 	}
 	return r, fds, nil
@@ -163,7 +167,7 @@ func memoryFile(b []byte) (*os.File, error) {
 }
 
 // sendJSON sends a message whose body is JSON.
-func (w *wire) sendJSON(kind uint32, id uint32, v any, fds ...int) error {
+func (w *Wire) sendJSON(kind uint32, id uint32, v any, fds ...int) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("sandbox: message: %w", err)
@@ -172,7 +176,7 @@ func (w *wire) sendJSON(kind uint32, id uint32, v any, fds ...int) error {
 }
 
 // sendStatus sends a status as a supervisor does.
-func (w *wire) sendStatus(s status, fds ...int) error {
+func (w *Wire) sendStatus(s Status, fds ...int) error {
 	return w.send(unsafe.Slice((*byte)(unsafe.Pointer(&s)), int(unsafe.Sizeof(s))), fds...)
 }
 
@@ -184,8 +188,8 @@ func header(kind, id uint32) []byte {
 	return b
 }
 
-// parseHeader splits a message.
-func parseHeader(b []byte) (kind, id uint32, body []byte, ok bool) {
+// ParseHeader splits a message.
+func ParseHeader(b []byte) (kind, id uint32, body []byte, ok bool) {
 	if len(b) < 8 {
 		return 0, 0, nil, false
 	}
@@ -195,8 +199,8 @@ func parseHeader(b []byte) (kind, id uint32, body []byte, ok bool) {
 	return le(b), le(b[4:]), b[8:], true
 }
 
-// parseStatus reads a whole status message.
-func parseStatus(b []byte) (s status, ok bool) {
+// ParseStatus reads a whole status message.
+func ParseStatus(b []byte) (s Status, ok bool) {
 	if len(b) != int(unsafe.Sizeof(s)) {
 		return s, false
 	}
@@ -204,16 +208,16 @@ func parseStatus(b []byte) (s status, ok bool) {
 	return s, true
 }
 
-// closeAll closes descriptors that are not wanted any more.
-func closeAll(fds []int) {
+// CloseAll closes descriptors that are not wanted any more.
+func CloseAll(fds []int) {
 	for _, fd := range fds {
-		closeFD(fd)
+		CloseFD(fd)
 	}
 }
 
-// closeFD closes a descriptor nothing was written through: its result tells
+// CloseFD closes a descriptor nothing was written through: its result tells
 // nothing that could be acted on.
-func closeFD(fd int) {
+func CloseFD(fd int) {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}

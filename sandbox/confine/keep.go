@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"errors"
@@ -13,6 +13,10 @@ import (
 // refreshed, a tool that rewrites its settings. And what did not exist at the
 // start may exist now. So before each command the init looks whether its mounts
 // changed, which costs one call, and puts back what is missing.
+
+// PlaceholderMode marks a placeholder for a protected name that does not exist:
+// an empty folder that nobody may write.
+const PlaceholderMode = 0o555
 
 // keeper knows what must stay covered.
 type keeper struct {
@@ -36,7 +40,7 @@ const (
 )
 
 // newKeeper is made after the view was entered.
-func newKeeper(p *plan) *keeper {
+func newKeeper(p *Plan) *keeper {
 	k := &keeper{late: p.Late, events: -1}
 	for kind, names := range map[coverKind][]string{coverDeny: p.Deny, coverProtect: p.Protect, coverHold: p.Hold} {
 		for _, n := range names {
@@ -61,12 +65,12 @@ func (k *keeper) check() error {
 	}
 	still := k.late[:0]
 	for _, name := range k.late {
-		fd, err := openNoLinks(unix.AT_FDCWD, name)
+		fd, err := OpenNoLinks(unix.AT_FDCWD, name)
 		if err != nil {
 			still = append(still, name)
 			continue
 		}
-		closeFD(fd)
+		CloseFD(fd)
 		if err := coverNow(name); err != nil {
 			return fmt.Errorf("covering %s, which came to be: %w", name, err)
 		}
@@ -99,7 +103,7 @@ func (k *keeper) restore(c covered) error {
 			k.late = append(k.late, c.name)
 			return nil
 		case coverHold, coverProtect:
-			if err := os.Mkdir(c.name, placeholderMode); err != nil {
+			if err := os.Mkdir(c.name, PlaceholderMode); err != nil {
 				return err
 			}
 		}
@@ -107,11 +111,11 @@ func (k *keeper) restore(c covered) error {
 	if c.kind == coverDeny {
 		return coverNow(c.name)
 	}
-	fd, err := openNoLinks(unix.AT_FDCWD, c.name)
+	fd, err := OpenNoLinks(unix.AT_FDCWD, c.name)
 	if err != nil {
 		return err
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	if err := unix.Mount(fdPath(fd), fdPath(fd), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
@@ -121,11 +125,11 @@ func (k *keeper) restore(c covered) error {
 // coverNow hides a path in the finished view: with a folder nobody can open, or
 // with the null device.
 func coverNow(name string) error {
-	fd, err := openNoLinks(unix.AT_FDCWD, name)
+	fd, err := OpenNoLinks(unix.AT_FDCWD, name)
 	if err != nil {
 		return err
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ type streams struct{ in, out, err int }
 const oomScore = "500"
 
 // commandScript is what the process that becomes the command does.
-func (in *initProcess) commandScript(a *arena, r *request, st streams, tty bool, ruleset int) *script {
+func (in *initProcess) commandScript(a *arena, r *Request, st streams, tty bool, ruleset int) *script {
 	s := &script{a: a}
 	s.do("setsid", unix.SYS_SETSID)
 	if tty {
@@ -47,7 +47,7 @@ func (in *initProcess) commandScript(a *arena, r *request, st streams, tty bool,
 		}{h: unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}})
 		s.do("dropping capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&none.h)), uintptr(unsafe.Pointer(&none.d)))
 	}
-	s.do(stepDir, unix.SYS_CHDIR, a.str(r.Dir))
+	s.do(StepDir, unix.SYS_CHDIR, a.str(r.Dir))
 	if in.plan.Confined {
 		if ruleset >= 0 {
 			in.landlockCalls(s, ruleset)
@@ -61,8 +61,8 @@ func (in *initProcess) commandScript(a *arena, r *request, st streams, tty bool,
 
 // Steps whose refusal is the command's own fault.
 const (
-	stepDir  = "chdir"
-	stepExec = "exec"
+	StepDir  = "chdir"
+	StepExec = "exec"
 )
 
 // preferredByOOM makes the kernel choose the command when memory runs out.
@@ -162,17 +162,17 @@ func (s *script) resetSignals() {
 }
 
 // exec ends a script: it replaces the process.
-func (s *script) exec(r *request) {
+func (s *script) exec(r *Request) {
 	argv, envv := s.a.vector(r.Argv), s.a.vector(r.Env)
 	if r.Helper != "" {
 		// The link leads to this very program wherever it lies, also where the
 		// command itself could not see it.
-		argv = s.a.vector(append([]string{helperName, r.Helper}, r.Argv...))
-		s.do(stepExec, unix.SYS_EXECVE, s.a.str("/proc/self/exe"), argv, envv)
+		argv = s.a.vector(append([]string{HelperName, r.Helper}, r.Argv...))
+		s.do(StepExec, unix.SYS_EXECVE, s.a.str("/proc/self/exe"), argv, envv)
 		return
 	}
 	if strings.Contains(r.Argv[0], "/") {
-		s.do(stepExec, unix.SYS_EXECVE, s.a.str(r.Argv[0]), argv, envv)
+		s.do(StepExec, unix.SYS_EXECVE, s.a.str(r.Argv[0]), argv, envv)
 		return
 	}
 	search := r.Path
@@ -186,7 +186,7 @@ func (s *script) exec(r *request) {
 		if dir == "" {
 			dir = "." // an empty element of PATH is the working folder
 		}
-		s.do(stepExec, unix.SYS_EXECVE, s.a.str(dir+"/"+r.Argv[0]), argv, envv).mode = mayBeAbsent
+		s.do(StepExec, unix.SYS_EXECVE, s.a.str(dir+"/"+r.Argv[0]), argv, envv).mode = mayBeAbsent
 	}
 }
 
@@ -272,7 +272,7 @@ type procSeal struct {
 // procSeals lists what must be sealed in every new /proc. Somebody who is user 0
 // owns these files even without any capability: writing kernel/core_pattern runs
 // a program outside every namespace.
-func procSeals(f *facts) []procSeal {
+func procSeals(f *Facts) []procSeal {
 	if f.Proc != "own" {
 		return nil
 	}

@@ -1,7 +1,9 @@
-package sandbox
+package confine
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,19 +13,19 @@ import (
 // breaks with every new libc; what this program does not know at all is refused
 // too (ENOSYS, which every libc answers with the older call).
 
-// unixSockets says how connections to sockets of the host are prevented.
-type unixSockets string
+// UnixSockets says how connections to sockets of the host are prevented.
+type UnixSockets string
 
 const (
-	unixByLandlock unixSockets = "landlock" // ABI 9: the kernel looks at the server's domain
-	unixByNotify   unixSockets = "notify"   // every connect is made by the init after a look
-	unixRefused    unixSockets = "refused"  // no Unix sockets but socket pairs
-	unixOpen       unixSockets = "open"     // danger-full-access
+	UnixByLandlock UnixSockets = "landlock" // ABI 9: the kernel looks at the server's domain
+	UnixByNotify   UnixSockets = "notify"   // every connect is made by the init after a look
+	UnixRefused    UnixSockets = "refused"  // no Unix sockets but socket pairs
+	UnixOpen       UnixSockets = "open"     // danger-full-access
 )
 
 // filterOptions shape the filter.
 type filterOptions struct {
-	unix    unixSockets
+	unix    UnixSockets
 	hostNet bool // the host's network: ICMP echo is allowed as the host allows it
 	noNetns bool // no own network namespace: nothing but Unix sockets
 	// noMounts: nothing but Landlock confines files, which does not see changes
@@ -96,13 +98,7 @@ const (
 
 // buildFilter makes the program for this machine.
 func buildFilter(o filterOptions) []unix.SockFilter {
-	var f assembler
-	f.load(dataArch)
-	f.unless(auditArch, func(b *assembler) { b.ret(unix.SECCOMP_RET_KILL_PROCESS) })
-	f.load(dataNr)
-	// Also refuses the x32 calls of x86-64, which begin at 1<<30.
-	f.above(newestCall, func(b *assembler) { b.ret(refuse(unix.ENOSYS)) })
-
+	f := table{}
 	calls := append(append([]uint32(nil), refusedCalls...), refusedHere...)
 	if o.noMounts {
 		calls = append(append(calls, metadataCalls...), metadataHere...)
@@ -117,10 +113,28 @@ func buildFilter(o filterOptions) []unix.SockFilter {
 	f.when(unix.SYS_UNSHARE, func(b *assembler) { b.refuseBits(argument(0), namespaceFlags|unix.CLONE_NEWTIME); b.ret(retAllow) })
 	f.when(unix.SYS_PERSONALITY, personalities)
 	f.when(unix.SYS_IOCTL, ioctls)
-	setidCalls(&f)
-	sockets(&f, o)
-	f.ret(retAllow)
-	return f.code
+	setidCalls(f)
+	sockets(f, o)
+
+	var b assembler
+	b.load(dataArch)
+	b.unless(auditArch, func(b *assembler) { b.ret(unix.SECCOMP_RET_KILL_PROCESS) })
+	b.load(dataNr)
+	// Also refuses the x32 calls of x86-64, which begin at 1<<30.
+	b.above(newestCall, func(b *assembler) { b.ret(refuse(unix.ENOSYS)) })
+	b.search(f, slices.Sorted(maps.Keys(f)))
+	return b.code
+}
+
+// table holds what is done about each call that is not simply allowed. Every
+// block ends in a return.
+type table map[uint32]func(*assembler)
+
+// when adds a call; what was said first about it counts.
+func (t table) when(nr uint32, block func(*assembler)) {
+	if _, ok := t[nr]; !ok {
+		t[nr] = block
+	}
 }
 
 // personalities allows asking, the default, and the default without address
@@ -145,7 +159,7 @@ func ioctls(b *assembler) {
 
 // setidCalls refuses every call that could leave a set-user-ID file behind for
 // somebody outside: nosuid only protects those inside.
-func setidCalls(f *assembler) {
+func setidCalls(f table) {
 	modeIn := func(nr uint32, arg int) {
 		f.when(nr, func(b *assembler) { b.refuseBits(argument(arg), setidBits); b.ret(retAllow) })
 	}
@@ -180,13 +194,13 @@ type openCall struct {
 }
 
 // sockets leaves the families that a network namespace isolates.
-func sockets(f *assembler, o filterOptions) {
+func sockets(f table, o filterOptions) {
 	const typeMask = 0xf // without SOCK_CLOEXEC and SOCK_NONBLOCK
 	local := func(b *assembler) {
 		switch o.unix {
-		case unixRefused:
+		case UnixRefused:
 			b.ret(refuse(unix.EPERM))
-		case unixByNotify:
+		case UnixByNotify:
 			// A datagram goes where each sendmsg says, in memory that nobody can look at.
 			b.load(argument(1))
 			b.and(typeMask)
@@ -223,16 +237,40 @@ func sockets(f *assembler, o filterOptions) {
 	f.when(unix.SYS_SOCKETPAIR, func(b *assembler) {
 		b.load(argument(0))
 		b.unless(unix.AF_UNIX, func(b *assembler) { b.ret(refuse(unix.EAFNOSUPPORT)) })
-		if o.unix == unixByNotify || o.unix == unixRefused {
+		if o.unix == UnixByNotify || o.unix == UnixRefused {
 			b.load(argument(1))
 			b.and(typeMask)
 			b.when(unix.SOCK_DGRAM, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
 		}
 		b.ret(retAllow)
 	})
-	if o.unix == unixByNotify {
+	if o.unix == UnixByNotify {
 		f.when(unix.SYS_CONNECT, func(b *assembler) { b.ret(retNotify) })
 	}
+}
+
+// linearCalls is how many calls are compared one after the other.
+const linearCalls = 3
+
+// search finds the block of a call by halves: the kernel runs the program over
+// every call number when a filter is installed, and a list of a hundred
+// comparisons would make that the dearest part of starting a command.
+func (b *assembler) search(t table, calls []uint32) {
+	if len(calls) <= linearCalls {
+		for _, nr := range calls {
+			b.when(nr, t[nr])
+		}
+		b.ret(retAllow)
+		return
+	}
+	middle := len(calls) / 2
+	var low assembler
+	low.search(t, calls[:middle])
+	// A conditional jump reaches 255 instructions, the plain one anything.
+	b.code = append(b.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: calls[middle], Jf: 1})
+	b.op(unix.BPF_JMP|unix.BPF_JA, uint32(len(low.code)))
+	b.code = append(b.code, low.code...)
+	b.search(t, calls[middle:])
 }
 
 // assembler writes classic BPF. Every block it is given ends with ret, or falls

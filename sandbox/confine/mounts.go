@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func atMount(op, what string, err error) error {
 	if what != "" {
 		op += " " + what
 	}
-	return &layerError{layerMount, op, err}
+	return &layerError{LayerMount, op, err}
 }
 
 // A view is the file system that the commands of a sandbox see, while it is
@@ -40,13 +40,13 @@ func atMount(op, what string, err error) error {
 // root is opened without following links: another sandbox may be busy in the
 // same workspace and swap a folder for a link at any time.
 type view struct {
-	p       *plan
+	p       *Plan
 	grafter grafter
 	stage   string         // a tmpfs; "root" in it is the new root
 	root    int            // the new root mount
 	sources map[string]int // opened before anything changed
 	masks   maskSources
-	facts   *facts
+	facts   *Facts
 }
 
 // maskSources cover what may not be seen. They lie on a read-only tmpfs that
@@ -58,7 +58,7 @@ type maskSources struct {
 }
 
 // buildView makes the view of p the root of the mount namespace.
-func buildView(p *plan, f *facts) error {
+func buildView(p *Plan, f *Facts) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return atMount("making / private", "", err)
 	}
@@ -95,7 +95,7 @@ func (v *view) openSources() error {
 		must = append(must, v.p.Tmp)
 	}
 	for _, name := range must {
-		fd, err := openNoLinks(unix.AT_FDCWD, name)
+		fd, err := OpenNoLinks(unix.AT_FDCWD, name)
 		if err != nil {
 			return atMount("opening", name, err)
 		}
@@ -104,12 +104,12 @@ func (v *view) openSources() error {
 	optional := append(append([]string(nil), devices...), v.p.Reveal...)
 	optional = append(optional, runKeeps...)
 	for _, name := range runFiles {
-		if real, err := filepath.EvalSymlinks(name); err == nil && below(real, "/run") {
+		if real, err := filepath.EvalSymlinks(name); err == nil && Below(real, "/run") {
 			optional = append(optional, real)
 		}
 	}
 	for _, name := range optional {
-		if fd, err := openNoLinks(unix.AT_FDCWD, name); err == nil {
+		if fd, err := OpenNoLinks(unix.AT_FDCWD, name); err == nil {
 			v.keepSource(name, fd)
 		}
 	}
@@ -118,18 +118,18 @@ func (v *view) openSources() error {
 
 func (v *view) keepSource(name string, fd int) {
 	if old, ok := v.sources[name]; ok {
-		closeFD(old)
+		CloseFD(old)
 	}
 	v.sources[name] = fd
 }
 
 func (v *view) closeSources() {
 	for _, fd := range v.sources {
-		closeFD(fd)
+		CloseFD(fd)
 	}
 	for _, fd := range []int{v.root, v.masks.empty, v.masks.deny, v.masks.none} {
 		if fd > 0 {
-			closeFD(fd)
+			CloseFD(fd)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (v *view) chooseStage() error {
 	for _, d := range []string{"/tmp", "/var", "/usr", "/etc", "/home", "/opt", "/srv", "/mnt"} {
 		free := true
 		for name := range v.sources {
-			free = free && (name == "/" || !below(d, name))
+			free = free && (name == "/" || !Below(d, name))
 		}
 		if fi, err := os.Lstat(d); free && err == nil && fi.IsDir() {
 			v.stage = d
@@ -214,7 +214,7 @@ func (v *view) open(name string) (int, error) {
 	if name == "/" {
 		return unix.Dup(v.root)
 	}
-	return openNoLinks(v.root, strings.TrimPrefix(name, "/"))
+	return OpenNoLinks(v.root, strings.TrimPrefix(name, "/"))
 }
 
 // put grafts a source at a place, which is made if it does not exist (which can
@@ -229,7 +229,7 @@ func (v *view) put(source int, name string, attr uint64) error {
 	if err != nil {
 		return atMount("opening", name, err)
 	}
-	defer closeFD(dst)
+	defer CloseFD(dst)
 	return atMount("mounting on", name, v.grafter.graft(source, dst, attr))
 }
 
@@ -247,7 +247,7 @@ func (v *view) makePlace(source int, name string) (int, error) {
 	parts := strings.Split(strings.Trim(name, "/"), "/")
 	for i, part := range parts {
 		folder := i < len(parts)-1 || st.Mode&unix.S_IFMT == unix.S_IFDIR
-		next, err := openNoLinks(dir, part)
+		next, err := OpenNoLinks(dir, part)
 		if errors.Is(err, unix.ENOENT) {
 			if folder {
 				err = unix.Mkdirat(dir, part, 0o755)
@@ -255,10 +255,10 @@ func (v *view) makePlace(source int, name string) (int, error) {
 				err = unix.Mknodat(dir, part, unix.S_IFREG|0o644, 0)
 			}
 			if err == nil || errors.Is(err, unix.EEXIST) {
-				next, err = openNoLinks(dir, part)
+				next, err = OpenNoLinks(dir, part)
 			}
 		}
-		closeFD(dir)
+		CloseFD(dir)
 		if err != nil {
 			return -1, err
 		}
@@ -273,7 +273,7 @@ func (v *view) isFolder(name string) bool {
 	if err != nil {
 		return false
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
@@ -304,7 +304,7 @@ func (v *view) replaceRun() error {
 		}
 	}
 	for name, fd := range v.sources {
-		if below(name, "/run") && !slices.Contains(v.p.Roots, name) && !slices.Contains(v.p.Show, name) && !slices.Contains(v.p.Sockets, name) && name != v.p.Tmp {
+		if Below(name, "/run") && !slices.Contains(v.p.Roots, name) && !slices.Contains(v.p.Show, name) && !slices.Contains(v.p.Sockets, name) && name != v.p.Tmp {
 			if err := v.put(fd, name, readOnlyAttr); err != nil {
 				return err
 			}
@@ -365,7 +365,7 @@ func (v *view) replaceProc() error {
 		return nil
 	}
 	v.facts.Proc = "outer"
-	v.facts.fail(&layerError{layerProc, "mounting a new /proc", err})
+	v.facts.fail(&layerError{LayerProc, "mounting a new /proc", err})
 	return nil
 }
 
@@ -420,7 +420,7 @@ func (v *view) protect(name string) error {
 	if err != nil {
 		return atMount("opening", name, err)
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	return atMount("protecting", name, v.grafter.graft(fd, fd, readOnlyAttr))
 }
 
@@ -438,7 +438,7 @@ func (v *view) cover() error {
 			continue // hidden with its folder, or gone
 		}
 		err = v.grafter.graft(v.masks.none, fd, 0)
-		closeFD(fd)
+		CloseFD(fd)
 		if err != nil {
 			return atMount("covering the socket", name, err)
 		}
@@ -456,7 +456,7 @@ func (v *view) deny(name string) error {
 	case err != nil:
 		return atMount("opening the denied path", name, err)
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return atMount("looking at", name, err)
@@ -467,7 +467,7 @@ func (v *view) deny(name string) error {
 	}
 	var shown []string
 	for _, r := range v.p.Reveal {
-		if _, ok := v.sources[r]; ok && below(r, name) {
+		if _, ok := v.sources[r]; ok && Below(r, name) {
 			shown = append(shown, r)
 		}
 	}
@@ -539,8 +539,8 @@ func (v *view) enter() error {
 	return atMount("entering", "/", unix.Chdir("/"))
 }
 
-// openNoLinks opens a place without following any link on the way.
-func openNoLinks(dir int, name string) (int, error) {
+// OpenNoLinks opens a place without following any link on the way.
+func OpenNoLinks(dir int, name string) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(dir, name, &how)
 	if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
@@ -556,7 +556,7 @@ func walkNoLinks(dir int, name string) (int, error) {
 		if err != nil {
 			return -1, err
 		}
-		defer closeFD(root)
+		defer CloseFD(root)
 		dir, name = root, strings.TrimPrefix(path.Clean(name), "/")
 	}
 	if name == "" {
@@ -569,13 +569,13 @@ func walkNoLinks(dir int, name string) (int, error) {
 			at = dir
 		}
 		next, err := unix.Openat(at, part, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		closeFD(cur)
+		CloseFD(cur)
 		if err != nil {
 			return -1, err
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(next, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			closeFD(next)
+			CloseFD(next)
 			if err == nil {
 				err = unix.ELOOP
 			}
@@ -586,13 +586,13 @@ func walkNoLinks(dir int, name string) (int, error) {
 	return cur, nil
 }
 
-// below tells whether name is dir or lies in it.
-func below(name, dir string) bool {
+// Below tells whether name is dir or lies in it.
+func Below(name, dir string) bool {
 	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 
-// errno digs the kernel's number out of an error; 0 if there is none.
-func errno(err error) unix.Errno {
+// Errno digs the kernel's number out of an error; 0 if there is none.
+func Errno(err error) unix.Errno {
 	var e unix.Errno
 	if errors.As(err, &e) {
 		return e
@@ -605,15 +605,15 @@ func errno(err error) unix.Errno {
 }
 
 // fail records a refused step; the first of a layer is kept.
-func (f *facts) fail(err error) {
+func (f *Facts) fail(err error) {
 	var le *layerError
 	if !errors.As(err, &le) {
 		le = &layerError{"sandbox", "setting up", err}
 	}
 	if f.Failed == nil {
-		f.Failed = map[string]layerFailure{}
+		f.Failed = map[string]LayerFailure{}
 	}
 	if _, ok := f.Failed[le.layer]; !ok {
-		f.Failed[le.layer] = layerFailure{Op: le.op, Errno: int(errno(le.err)), Text: le.err.Error()}
+		f.Failed[le.layer] = LayerFailure{Op: le.op, Errno: int(Errno(le.err)), Text: le.err.Error()}
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"bufio"
@@ -32,7 +32,7 @@ func newGrafter(root int) (grafter, error) {
 		if err == nil {
 			return &treeGrafter{root: tree}, nil
 		}
-		closeFD(tree)
+		CloseFD(tree)
 	}
 	if errors.Is(err, unix.ENOSYS) {
 		return bindGrafter{root: root}, nil
@@ -47,7 +47,7 @@ type treeGrafter struct{ root int }
 func (*treeGrafter) name() string { return "mount_setattr" }
 
 func (g *treeGrafter) graftRoot(dst, stage string) error {
-	defer closeFD(g.root)
+	defer CloseFD(g.root)
 	err := unix.MoveMount(g.root, "", unix.AT_FDCWD, dst, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	return atMount("attaching", "the copy of /", err)
 }
@@ -57,7 +57,7 @@ func (g *treeGrafter) graft(src, dst int, attr uint64) error {
 	if err != nil {
 		return fmt.Errorf("open_tree: %w", err)
 	}
-	defer closeFD(tree)
+	defer CloseFD(tree)
 	if attr != 0 {
 		if err := setAttr(tree, attr); err != nil {
 			return fmt.Errorf("mount_setattr: %w", err)
@@ -92,7 +92,7 @@ func (g bindGrafter) graftRoot(dst, stage string) error {
 	if err != nil {
 		return atMount("opening", dst, err)
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	if err := g.graft(g.root, fd, readOnlyAttr); err != nil {
 		return atMount("copying", "/", err)
 	}
@@ -191,7 +191,7 @@ func mountsBelow(at string) ([]mountPoint, error) {
 			continue
 		}
 		m := mountPoint{at: unescapeMount(fields[4])}
-		if !below(m.at, at) {
+		if !Below(m.at, at) {
 			continue
 		}
 		for o := range strings.SplitSeq(fields[5], ",") {

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func boundHere(name string, st *unix.Stat_t) bool {
 	if err != nil {
 		// Without the list of files there are the names; a relative one cannot
 		// be judged and stays closed.
-		for _, n := range boundNames() {
+		for _, n := range BoundNames() {
 			if n == name {
 				return true
 			}
@@ -65,7 +65,7 @@ func boundSockets() ([]boundSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	// struct nlmsghdr and struct unix_diag_req
 	req := make([]byte, unix.NLMSG_HDRLEN+24)
 	ne := binary.NativeEndian
@@ -134,8 +134,8 @@ func parseDiag(b []byte) (s boundSocket) {
 	return s
 }
 
-// boundNames reads the names from /proc/net/unix of the calling process.
-func boundNames() []string {
+// BoundNames reads the names from /proc/net/unix of the calling process.
+func BoundNames() []string {
 	b, err := os.ReadFile("/proc/self/net/unix")
 	if err != nil {
 		return nil

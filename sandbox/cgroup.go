@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // Control groups: the only limits that hold for a tree as a whole, and the only
@@ -408,9 +410,9 @@ func (g *group) kill() {
 			return
 		}
 		for _, p := range ps {
-			ignoreGone(unix.Kill(p.Pid, unix.SIGKILL))
+			confine.IgnoreGone(unix.Kill(p.Pid, unix.SIGKILL))
 		}
-		time.Sleep(killRound)
+		time.Sleep(confine.KillRound)
 	}
 }
 
@@ -431,7 +433,7 @@ func (g *group) remove() error {
 		} else if err = g.v1.Delete(); err == nil {
 			return nil
 		}
-		time.Sleep(killRound)
+		time.Sleep(confine.KillRound)
 	}
 	return err
 }

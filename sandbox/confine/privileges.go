@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initCapabilities are what the init needs in its own user namespace. A program
+// InitCapabilities are what the init needs in its own user namespace. A program
 // started by an ordinary user keeps none unless they are ambient.
-var initCapabilities = []uintptr{
+var InitCapabilities = []uintptr{
 	unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT, unix.CAP_SYS_PTRACE, unix.CAP_SETUID, unix.CAP_SETGID,
 	unix.CAP_SETFCAP, unix.CAP_DAC_OVERRIDE,
 }
@@ -27,7 +27,7 @@ const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT and its lock
 // have: they inherit an empty bounding set and no_new_privs. The thread itself
 // keeps its present capabilities, which it needs to make namespaces.
 func dropPrivileges() error {
-	at := func(op string, err error) error { return &layerError{layerPrivs, op, err} }
+	at := func(op string, err error) error { return &layerError{LayerPrivs, op, err} }
 	for c := range lastCapability() + 1 {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
 		if errors.Is(err, unix.EPERM) && noCapabilities() {
@@ -73,8 +73,8 @@ func noCapabilities() bool {
 	return d[0].Permitted|d[1].Permitted|d[0].Effective|d[1].Effective == 0
 }
 
-// hasCapability tells whether the calling thread may use c.
-func hasCapability(c int) bool {
+// HasCapability tells whether the calling thread may use c.
+func HasCapability(c int) bool {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
 	if err := unix.Capget(&h, &d[0]); err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // The ways an init can be started, best first:
@@ -30,9 +32,9 @@ type ascent struct {
 type outcome struct {
 	conn   *initConn
 	group  *group
-	plan   plan
-	failed map[string]layerFailure // of every way tried
-	err    error                   // when there is no init at all
+	plan   confine.Plan
+	failed map[string]confine.LayerFailure // of every way tried
+	err    error                           // when there is no init at all
 }
 
 func cloneFlags(s *Spec) uintptr {
@@ -63,20 +65,20 @@ func (a *ascent) discard() error {
 }
 
 // climb tries the ways until one gives all the mounts and namespaces.
-func (a *ascent) climb(ctx context.Context, p *plan, g *group) *outcome {
-	o := &outcome{group: g, plan: *p, failed: map[string]layerFailure{}}
+func (a *ascent) climb(ctx context.Context, p *confine.Plan, g *group) *outcome {
+	o := &outcome{group: g, plan: *p, failed: map[string]confine.LayerFailure{}}
 	if !p.Confined {
 		o.try(ctx, a.launched, a.err, "")
 		return o
 	}
 	o.plan.UserNS, o.plan.Namespaces = true, true
-	if o.try(ctx, a.launched, a.err, layerUser) || ctx.Err() != nil {
+	if o.try(ctx, a.launched, a.err, confine.LayerUser) || ctx.Err() != nil {
 		return o
 	}
-	if hasCapability(unix.CAP_SYS_ADMIN) {
+	if confine.HasCapability(unix.CAP_SYS_ADMIN) {
 		l, err := launch(cloneFlags(a.spec))
 		o.plan.UserNS = false
-		if o.try(ctx, l, err, layerMount) || ctx.Err() != nil {
+		if o.try(ctx, l, err, confine.LayerMount) || ctx.Err() != nil {
 			return o
 		}
 	}
@@ -100,18 +102,18 @@ func (o *outcome) try(ctx context.Context, l *launched, err error, layer string)
 			err = errors.Join(err, l.c.stop())
 		}
 	} else if layer != "" {
-		o.failed[layer] = layerFailure{Op: "clone", Errno: int(errno(err)), Text: errno(err).Error()}
+		o.failed[layer] = confine.LayerFailure{Op: "clone", Errno: int(confine.Errno(err)), Text: confine.Errno(err).Error()}
 		return false
 	}
 	if err != nil {
 		o.err = err
 		if layer != "" {
-			o.failed[layer] = layerFailure{Op: "starting the init", Text: err.Error()}
+			o.failed[layer] = confine.LayerFailure{Op: "starting the init", Text: err.Error()}
 		}
 		return false
 	}
 	f := l.c.facts
-	bad := slices.ContainsFunc([]string{layerUser, layerMount, layerNet}, func(name string) bool { _, ok := f.Failed[name]; return ok })
+	bad := slices.ContainsFunc([]string{confine.LayerUser, confine.LayerMount, confine.LayerNet}, func(name string) bool { _, ok := f.Failed[name]; return ok })
 	if bad && layer != "" {
 		maps.Copy(o.failed, f.Failed)
 		o.err = fmt.Errorf("sandbox: %s", describe(f.Failed))
@@ -125,7 +127,7 @@ func (o *outcome) try(ctx context.Context, l *launched, err error, layer string)
 	return true
 }
 
-func describe(m map[string]layerFailure) string {
+func describe(m map[string]confine.LayerFailure) string {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		return k + ": " + m[k].Op + ": " + m[k].Text
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package confine
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 
 // Killing trees where there is no pid namespace to do it.
 
-// killRound is the pause between two looks at a tree that is being killed.
-const killRound = 2 * time.Millisecond
+// KillRound is the pause between two looks at a tree that is being killed.
+const KillRound = 2 * time.Millisecond
 
 // killTree stops and kills everything below a supervisor until it is gone. The
 // supervisor adopts every orphan, so nobody gets out of sight; stopping first
@@ -29,11 +29,11 @@ func (in *initProcess) killTree(id uint32, supervisor int) {
 		ds := descendants(supervisor)
 		for _, s := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
 			for _, d := range ds {
-				ignoreGone(unix.Kill(d, s))
+				IgnoreGone(unix.Kill(d, s))
 			}
 		}
 		in.mu.Unlock()
-		time.Sleep(killRound)
+		time.Sleep(KillRound)
 	}
 }
 
@@ -53,7 +53,7 @@ func (in *initProcess) killOrphans() {
 		for _, d := range descendants(unix.Getpid()) {
 			if !mine[d] {
 				left++
-				ignoreGone(unix.Kill(d, unix.SIGKILL))
+				IgnoreGone(unix.Kill(d, unix.SIGKILL))
 				var ws unix.WaitStatus
 				_, _ = unix.Wait4(d, &ws, unix.WNOHANG, nil) // only children can be reaped; the others follow
 			}
@@ -62,7 +62,7 @@ func (in *initProcess) killOrphans() {
 		if left == 0 {
 			return
 		}
-		time.Sleep(killRound)
+		time.Sleep(KillRound)
 	}
 }
 
@@ -76,7 +76,7 @@ func (in *initProcess) killAll() {
 		}
 		for _, s := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
 			for _, d := range ds {
-				ignoreGone(unix.Kill(d, s))
+				IgnoreGone(unix.Kill(d, s))
 			}
 		}
 		for {
@@ -85,13 +85,13 @@ func (in *initProcess) killAll() {
 				break
 			}
 		}
-		time.Sleep(killRound)
+		time.Sleep(KillRound)
 	}
 }
 
 // descendants lists every process below pid, parents first. Without a pid
 // namespace this is how a tree is found; its supervisor adopts orphans.
-func descendants(pid int) []int { return processChildren().below(pid) }
+func descendants(pid int) []int { return processChildren().Below(pid) }
 
 // childMap holds the children of every process.
 type childMap map[int][]int
@@ -111,7 +111,7 @@ func processChildren() childMap {
 	return m
 }
 
-func (m childMap) below(pid int) []int {
+func (m childMap) Below(pid int) []int {
 	var out []int
 	for queue := m[pid]; len(queue) > 0; queue = queue[1:] {
 		out = append(out, queue[0])

@@ -1,7 +1,6 @@
-package sandbox
+package confine
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,18 +15,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors the init is started with, besides its own standard streams.
+// Names, as argv[0], under which the program starts itself again.
+const (
+	InitName   = "nightshift-init"
+	HelperName = "nightshift-helper"
+)
+
+// Descriptors the init is started with, besides its own standard streams: the
+// control socket and the plan.
 const (
 	fdControl = 3
 	fdPlan    = 4
 )
 
+// init takes over a process that was started as the init of a sandbox. os.Exit
+// is the only way out: nothing of the rest of the program may run there.
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == InitName {
+		os.Exit(initMain())
+	}
+}
+
 // initProcess is the first process of a sandbox: pid 1 of its namespaces. It
 // prepares them once and then forks a supervisor for every command.
 type initProcess struct {
-	plan      plan
-	facts     facts
-	wire      *wire
+	plan      Plan
+	facts     Facts
+	wire      *Wire
 	controlFD int
 
 	filter       []unix.SockFilter
@@ -45,7 +59,7 @@ type initProcess struct {
 
 // job is a request that only the forking thread can fulfil.
 type job struct {
-	req request
+	req Request
 	fds []int
 }
 
@@ -72,7 +86,7 @@ func initMain() int {
 
 // open reads the plan, confines what can be confined beforehand, and reports.
 func (in *initProcess) open() error {
-	w, err := newWire(os.NewFile(fdControl, "control"))
+	w, err := NewWire(os.NewFile(fdControl, "control"))
 	if err != nil {
 		return err
 	}
@@ -91,9 +105,9 @@ func (in *initProcess) open() error {
 	if in.plan.Confined {
 		proxy = in.confine()
 	} else {
-		in.facts.Unix = unixOpen
+		in.facts.Unix = UnixOpen
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			in.facts.fail(&layerError{layerPID, "becoming the reaper of orphans", err})
+			in.facts.fail(&layerError{LayerPID, "becoming the reaper of orphans", err})
 		}
 	}
 	in.limits = clampLimits(in.plan.Limits)
@@ -103,9 +117,9 @@ func (in *initProcess) open() error {
 
 // ready sends the facts and the proxy's listener.
 func (in *initProcess) ready(proxy net.Listener) error {
-	msg := readyMessage{Facts: in.facts}
+	msg := ReadyMessage{Facts: in.facts}
 	if proxy == nil {
-		return in.wire.sendJSON(msgReady, 0, msg)
+		return in.wire.sendJSON(MsgReady, 0, msg)
 	}
 	tcp, ok := proxy.(*net.TCPListener)
 	if !ok {
@@ -116,7 +130,7 @@ func (in *initProcess) ready(proxy net.Listener) error {
 		return fmt.Errorf("sandbox: the proxy's listener: %w", err)
 	}
 	msg.ProxyAddr = proxy.Addr().String()
-	err = in.wire.sendJSON(msgReady, 0, msg, int(f.Fd()))
+	err = in.wire.sendJSON(MsgReady, 0, msg, int(f.Fd()))
 	// The runner has it now; here it would only keep the port busy.
 	return errors.Join(err, f.Close(), proxy.Close())
 }
@@ -133,18 +147,18 @@ func (in *initProcess) confine() net.Listener {
 	}
 	// Only now: the maps of an undumpable process belong to root.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		f.fail(&layerError{layerPrivs, "prctl(PR_SET_DUMPABLE)", err})
+		f.fail(&layerError{LayerPrivs, "prctl(PR_SET_DUMPABLE)", err})
 	}
 	if p.Namespaces {
 		if p.Net != NetHost {
 			if err := loopbackUp(); err != nil {
-				f.fail(&layerError{layerNet, "bringing up the loopback", err})
+				f.fail(&layerError{LayerNet, "bringing up the loopback", err})
 			}
 		}
 		if p.Net == NetProxy {
 			l, err := net.Listen("tcp4", "127.0.0.1:0")
 			if err != nil {
-				f.fail(&layerError{layerNet, "listening for the proxy", err})
+				f.fail(&layerError{LayerNet, "listening for the proxy", err})
 			} else {
 				proxy = l
 			}
@@ -175,23 +189,23 @@ func (in *initProcess) chooseFilter() {
 	p, f := &in.plan, &in.facts
 	flags, err := filterFlags()
 	if err != nil {
-		f.fail(&layerError{layerSeccomp, "seccomp(SECCOMP_SET_MODE_FILTER)", err})
+		f.fail(&layerError{LayerSeccomp, "seccomp(SECCOMP_SET_MODE_FILTER)", err})
 		return
 	}
 	const resolveUnixABI = 9
 	switch {
 	case f.Landlock >= resolveUnixABI:
-		f.Unix = unixByLandlock
+		f.Unix = UnixByLandlock
 	case flags != 0 && p.Namespaces:
 		n, err := newNotifier(p)
 		if err != nil {
-			f.Unix = unixRefused
-			f.fail(&layerError{layerUnix, "preparing notifications", err})
+			f.Unix = UnixRefused
+			f.fail(&layerError{LayerUnix, "preparing notifications", err})
 			break
 		}
-		f.Unix, in.listeners, in.listenerFlag = unixByNotify, n, flags
+		f.Unix, in.listeners, in.listenerFlag = UnixByNotify, n, flags
 	default:
-		f.Unix = unixRefused
+		f.Unix = UnixRefused
 	}
 	in.filter = buildFilter(filterOptions{unix: f.Unix, hostNet: p.Net == NetHost,
 		noNetns: !p.Namespaces && p.Net != NetHost, noMounts: f.Mounts == ""})
@@ -199,7 +213,7 @@ func (in *initProcess) chooseFilter() {
 
 // read takes requests until the runner is gone; then nothing may go on here.
 func (in *initProcess) read() {
-	buf := make([]byte, maxInline+1024)
+	buf := make([]byte, MaxInline+1024)
 	for {
 		req, fds, err := in.wire.receiveRequest(buf)
 		if err != nil {
@@ -239,11 +253,11 @@ func (in *initProcess) signal(id uint32, s unix.Signal) {
 		return // gone
 	}
 	if in.plan.Namespaces {
-		ignoreGone(unix.Kill(pid, s))
+		IgnoreGone(unix.Kill(pid, s))
 		return
 	}
 	for _, d := range descendants(pid) {
-		ignoreGone(unix.Kill(d, s))
+		IgnoreGone(unix.Kill(d, s))
 	}
 }
 
@@ -256,14 +270,14 @@ func (in *initProcess) kill(id uint32) {
 		return
 	}
 	if in.plan.Namespaces {
-		ignoreGone(unix.Kill(pid, unix.SIGKILL))
+		IgnoreGone(unix.Kill(pid, unix.SIGKILL))
 		return
 	}
 	go in.killTree(id, pid)
 }
 
-// ignoreGone is for signals: their only failure here is that nobody is left.
-func ignoreGone(error) {}
+// IgnoreGone is for signals: their only failure here is that nobody is left.
+func IgnoreGone(error) {}
 
 // closeOnExec makes sure that nothing from first on is inherited by programs:
 // the runner may have been started with open files of the CI agent.
@@ -293,7 +307,7 @@ func mapIDs(uid, gid int) error {
 		{"uid_map", fmt.Sprintf("%d %d 1", uid, uid)},
 	} {
 		if err := os.WriteFile("/proc/self/"+m.file, []byte(m.line), 0); err != nil {
-			return &layerError{layerUser, "writing /proc/self/" + m.file, err}
+			return &layerError{LayerUser, "writing /proc/self/" + m.file, err}
 		}
 	}
 	return nil
@@ -305,7 +319,7 @@ func loopbackUp() error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(fd)
+	defer CloseFD(fd)
 	ifr, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err
@@ -326,6 +340,3 @@ func rawFD(c *net.UnixConn) (int, error) {
 	}
 	return fd, nil
 }
-
-// tail keeps the last bytes of a text.
-func tail(b []byte, n int) string { return string(bytes.TrimSpace(b[max(0, len(b)-n):])) }

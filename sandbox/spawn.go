@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // The runner's side of an init.
@@ -34,9 +37,9 @@ const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC |
 
 // initConn is a running init.
 type initConn struct {
-	wire   *wire
+	wire   *confine.Wire
 	proc   *os.Process
-	facts  facts
+	facts  confine.Facts
 	proxy  net.Listener
 	addr   string
 	stderr tailWriter
@@ -82,7 +85,7 @@ func (t *tailWriter) Write(b []byte) (int, error) {
 func (t *tailWriter) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return tail(t.b, tailSize)
+	return string(bytes.TrimSpace(t.b[max(0, len(t.b)-tailSize):]))
 }
 
 // launched is an init that waits for its plan.
@@ -93,27 +96,27 @@ type launched struct {
 
 // launch starts an init with the namespaces of flags.
 func launch(flags uintptr) (*launched, error) {
-	ours, theirs, err := wirePair()
+	ours, theirs, err := confine.WirePair()
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWire(ours)
+	w, err := confine.NewWire(ours)
 	if err != nil {
 		return nil, errors.Join(err, theirs.Close())
 	}
 	planR, planW, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(err, theirs.Close(), w.c.Close())
+		return nil, errors.Join(err, theirs.Close(), w.Close())
 	}
 	errR, errW, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(err, theirs.Close(), w.c.Close(), planR.Close(), planW.Close())
+		return nil, errors.Join(err, theirs.Close(), w.Close(), planR.Close(), planW.Close())
 	}
 	c := &initConn{wire: w, dead: make(chan struct{}), pending: map[uint32]*entry{}}
 	err = c.run(flags, theirs, planR, errW)
 	err = errors.Join(err, theirs.Close(), planR.Close(), errW.Close())
 	if err != nil {
-		return nil, errors.Join(err, w.c.Close(), planW.Close(), errR.Close())
+		return nil, errors.Join(err, w.Close(), planW.Close(), errR.Close())
 	}
 	go func() {
 		_, _ = io.Copy(&c.stderr, errR) // ends with the init
@@ -131,7 +134,7 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 	}
 	sys := &syscall.SysProcAttr{Cloneflags: flags, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if flags&unix.CLONE_NEWUSER != 0 {
-		sys.AmbientCaps = initCapabilities
+		sys.AmbientCaps = confine.InitCapabilities
 	}
 	attr := &os.ProcAttr{Dir: "/", Env: initEnv, Files: []*os.File{null, null, stderr, control, plan}, Sys: sys}
 	result := make(chan error, 1)
@@ -139,7 +142,7 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 		// Never unlocked: the thread must not be used for anything else, and ends
 		// with this goroutine, after the init.
 		runtime.LockOSThread()
-		p, err := os.StartProcess("/proc/self/exe", []string{initName}, attr)
+		p, err := os.StartProcess("/proc/self/exe", []string{confine.InitName}, attr)
 		c.proc = p
 		result <- err
 		if err != nil {
@@ -155,7 +158,7 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 }
 
 // configure sends the plan and waits until the init is ready.
-func (l *launched) configure(ctx context.Context, p *plan) error {
+func (l *launched) configure(ctx context.Context, p *confine.Plan) error {
 	c := l.c
 	c.namespaces = p.Namespaces
 	b, err := json.Marshal(p)
@@ -194,10 +197,10 @@ func (c *initConn) lastWords() string {
 
 // receive handles everything the init and its supervisors say.
 func (c *initConn) receive(ready chan<- error) {
-	buf := make([]byte, maxInline+1024)
+	buf := make([]byte, confine.MaxInline+1024)
 	isReady := false
 	for {
-		n, fds, err := c.wire.receive(buf)
+		n, fds, err := c.wire.Receive(buf)
 		if err != nil {
 			if !isReady {
 				ready <- errors.New("sandbox: the init ended before it was ready" + c.lastWords())
@@ -205,26 +208,26 @@ func (c *initConn) receive(ready chan<- error) {
 			c.end()
 			return
 		}
-		kind, id, body, ok := parseHeader(buf[:n])
+		kind, id, body, ok := confine.ParseHeader(buf[:n])
 		if !ok {
-			closeAll(fds)
+			confine.CloseAll(fds)
 			continue
 		}
 		switch kind {
-		case msgReady:
+		case confine.MsgReady:
 			isReady = true
 			ready <- c.ready(body, fds)
-		case msgTerminal:
+		case confine.MsgTerminal:
 			c.terminal(id, fds)
-		case msgRefused:
-			var m refusedMessage
+		case confine.MsgRefused:
+			var m confine.RefusedMessage
 			if err := json.Unmarshal(body, &m); err != nil {
-				m = refusedMessage{Step: "start", Text: err.Error()}
+				m = confine.RefusedMessage{Step: "start", Text: err.Error()}
 			}
 			c.refused(id, &m)
 		default:
-			closeAll(fds)
-			if s, ok := parseStatus(buf[:n]); ok {
+			confine.CloseAll(fds)
+			if s, ok := confine.ParseStatus(buf[:n]); ok {
 				c.status(s)
 			}
 		}
@@ -232,9 +235,9 @@ func (c *initConn) receive(ready chan<- error) {
 }
 
 func (c *initConn) ready(body []byte, fds []int) error {
-	var m readyMessage
+	var m confine.ReadyMessage
 	if err := json.Unmarshal(body, &m); err != nil {
-		closeAll(fds)
+		confine.CloseAll(fds)
 		return fmt.Errorf("sandbox: the init's report: %w", err)
 	}
 	c.facts, c.addr = m.Facts, m.ProxyAddr
@@ -259,13 +262,13 @@ func (c *initConn) entry(id uint32) *entry {
 func (c *initConn) terminal(id uint32, fds []int) {
 	e := c.entry(id)
 	if e == nil || len(fds) != 1 || unix.SetNonblock(fds[0], true) != nil {
-		closeAll(fds)
+		confine.CloseAll(fds)
 		return
 	}
 	e.terminal <- os.NewFile(uintptr(fds[0]), "terminal")
 }
 
-func (c *initConn) refused(id uint32, m *refusedMessage) {
+func (c *initConn) refused(id uint32, m *confine.RefusedMessage) {
 	e := c.entry(id)
 	if e == nil {
 		return
@@ -273,7 +276,7 @@ func (c *initConn) refused(id uint32, m *refusedMessage) {
 	if c.forget(id) {
 		e.account.close(&Exit{})
 	}
-	e.started <- m.err(e.argv)
+	e.started <- refusal(m, e.argv)
 }
 
 // forget takes a command off the list; false if it was not on it.
@@ -286,38 +289,38 @@ func (c *initConn) forget(id uint32) bool {
 }
 
 // status handles a supervisor's word, or the init's that it is gone.
-func (c *initConn) status(s status) {
-	e := c.entry(s.id)
+func (c *initConn) status(s confine.Status) {
+	e := c.entry(s.ID)
 	if e == nil {
 		return
 	}
-	switch s.kind {
-	case msgStarted:
+	switch s.Kind {
+	case confine.MsgStarted:
 		e.started <- nil
-	case msgExited:
+	case confine.MsgExited:
 		e.exited = true
-		e.exit = exitOf(syscall.WaitStatus(s.wait))
-		e.exit.CPU = time.Duration(s.utime.Nano() + s.stime.Nano())
-		e.exit.PeakBytes = s.rss << 10
+		e.exit = exitOf(syscall.WaitStatus(s.Wait))
+		e.exit.CPU = time.Duration(s.Utime.Nano() + s.Stime.Nano())
+		e.exit.PeakBytes = s.RSS << 10
 		e.p.mainExited()
 		if !c.namespaces {
 			e.p.tree.kill() // what it left in the background
 		}
-	case msgGone:
-		c.forget(s.id)
+	case confine.MsgGone:
+		c.forget(s.ID)
 		x := e.exit
 		if !e.exited {
 			// The supervisor was killed, and the command with it.
 			x = exitOf(syscall.WaitStatus(unix.SIGKILL))
 		}
 		// The supervisor's own use is that of a fork: below what is measured.
-		if cpu := time.Duration(s.utime.Nano() + s.stime.Nano()); cpu > x.CPU {
+		if cpu := time.Duration(s.Utime.Nano() + s.Stime.Nano()); cpu > x.CPU {
 			x.CPU = cpu
 		}
 		x.Measured = "rusage"
 		e.account.close(&x)
-		if s.cause != killedNot {
-			x.Killed = killedNames[s.cause]
+		if s.Cause != confine.KilledNot {
+			x.Killed = confine.KilledNames[s.Cause]
 		}
 		select {
 		case e.started <- errors.New("sandbox: the command's supervisor was killed"):
@@ -373,7 +376,7 @@ func (c *initConn) stop() error {
 			err = errors.Join(err, cerr)
 		}
 	}
-	return errors.Join(err, c.wire.c.Close())
+	return errors.Join(err, c.wire.Close())
 }
 
 // confinedTree is the tree of a command of an init.
@@ -383,10 +386,10 @@ type confinedTree struct {
 }
 
 func (t confinedTree) signal(s syscall.Signal) error {
-	return t.c.wire.sendRequest(request{Op: "signal", ID: t.id, Signal: int(s)})
+	return t.c.wire.SendRequest(confine.Request{Op: "signal", ID: t.id, Signal: int(s)})
 }
 
 func (t confinedTree) kill() {
 	// A socket that is closed means that the init, and the tree with it, is gone.
-	_ = t.c.wire.sendRequest(request{Op: "kill", ID: t.id})
+	_ = t.c.wire.SendRequest(confine.Request{Op: "kill", ID: t.id})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // SpecError says what is wrong with a Spec. Nothing was started.
@@ -141,7 +143,7 @@ func reasonOf(err error) string {
 	case errors.Is(err, unix.ELOOP):
 		return "is a circle of links"
 	}
-	if e := errno(err); e != 0 {
+	if e := confine.Errno(err); e != 0 {
 		return e.Error()
 	}
 	return err.Error()
@@ -187,7 +189,7 @@ func byLength(a, b string) int {
 // checkRoot refuses roots that would undo the confinement.
 func checkRoot(name, dir string) error {
 	for _, bad := range []string{"/", "/proc", "/sys", "/dev"} {
-		if dir == bad || bad != "/" && below(dir, bad) {
+		if dir == bad || bad != "/" && confine.Below(dir, bad) {
 			return &SpecError{Field: "writable root", Path: name, Reason: "would let commands change the system itself",
 				Advice: "list the folder the work is done in"}
 		}
@@ -213,7 +215,7 @@ func (r *resolved) denied(s *Spec) error {
 			continue
 		}
 		for _, root := range r.write {
-			if below(root, real) {
+			if confine.Below(root, real) {
 				errs = append(errs, &SpecError{Field: "denied path", Path: name, Reason: "holds the writable root " + root,
 					Advice: "deny the folders beside it, or do not make it writable"})
 			}
@@ -241,8 +243,8 @@ func realPath(name string) (real string, exists bool, err error) {
 	}
 	name = filepath.Clean(name)
 	// Nearly always there is no link on the way, and one call tells.
-	if fd, err := openNoLinks(unix.AT_FDCWD, name); err == nil {
-		closeFD(fd)
+	if fd, err := confine.OpenNoLinks(unix.AT_FDCWD, name); err == nil {
+		confine.CloseFD(fd)
 		return name, true, nil
 	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
@@ -263,7 +265,7 @@ func (r *resolved) findVisible(s *Spec) error {
 		replaced = append(replaced, "/tmp", "/var/tmp")
 	}
 	hidden := func(name string) bool {
-		return slices.ContainsFunc(replaced, func(d string) bool { return below(name, d) })
+		return slices.ContainsFunc(replaced, func(d string) bool { return confine.Below(name, d) })
 	}
 	var errs []error
 	for _, name := range append([]string{r.workspace}, s.Show...) {
@@ -289,14 +291,14 @@ func (r *resolved) findVisible(s *Spec) error {
 		}
 		r.sockets = append(r.sockets, real)
 	}
-	for _, name := range boundNames() {
+	for _, name := range confine.BoundNames() {
 		if len(r.mask) == maxMasks {
 			break // a second wall: what connects is looked at anyway
 		}
 		if fi, err := os.Lstat(name); err != nil || fi.Mode()&os.ModeSocket == 0 {
 			continue
 		}
-		if !slices.Contains(r.sockets, name) && (!hidden(name) || slices.ContainsFunc(r.write, func(w string) bool { return below(name, w) })) {
+		if !slices.Contains(r.sockets, name) && (!hidden(name) || slices.ContainsFunc(r.write, func(w string) bool { return confine.Below(name, w) })) {
 			r.mask = append(r.mask, name)
 		}
 	}
