@@ -134,7 +134,9 @@ func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted,
 		return v, fmt.Errorf("--verify %q: %w", cmd, err)
 	}
 	var tail tailBuffer
-	_, copyErr := io.Copy(&tail, p.Output())
+	masked := r.Mask.Writer(&tail)
+	_, copyErr := io.Copy(masked, p.Output())
+	copyErr = firstError(copyErr, masked.Close())
 	exit, err := p.Wait()
 	if err != nil || copyErr != nil {
 		if cause := context.Cause(ctx); cause != nil {

@@ -41,7 +41,7 @@ const MinSecret = 6
 // events, and before it is cut to a length: a cut secret is no longer found.
 //
 // All methods may be called from any goroutine. A secret is masked in what is
-// handed in after Add has returned.
+// handed in after Add has returned. A nil Redactor masks nothing.
 type Redactor struct {
 	mu      sync.Mutex
 	secrets []secret // guarded by mu
@@ -165,8 +165,12 @@ func soundsSecret(name string) bool {
 	return false
 }
 
-// matcher returns the index over all secrets, or nil if there is none.
+// matcher returns the index over all secrets, or nil if there is none. A nil
+// Redactor knows none.
 func (r *Redactor) matcher() *matcher {
+	if r == nil {
+		return nil
+	}
 	if m := r.current.Load(); m != nil {
 		return m.orNil()
 	}
