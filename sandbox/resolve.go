@@ -242,10 +242,15 @@ func realPath(name string) (real string, exists bool, err error) {
 		return "", false, errors.New("holds a zero byte")
 	}
 	name = filepath.Clean(name)
-	// Nearly always there is no link on the way, and one call tells.
-	if fd, err := confine.OpenNoLinks(unix.AT_FDCWD, name); err == nil {
+	// Nearly always there is no link on the way, and one call tells, also that
+	// there is none up to where the path ends.
+	fd, err := confine.OpenNoLinks(unix.AT_FDCWD, name)
+	if err == nil {
 		confine.CloseFD(fd)
 		return name, true, nil
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return name, false, nil
 	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		return real, true, nil
