@@ -192,7 +192,7 @@ func (c *Confinement) deny(configured []string, o ConfineOptions) {
 			list = append(list, d)
 		}
 	}
-	c.Spec.Reveal = sandbox.DefaultReveal(o.UserHome, o.Home)
+	c.Spec.Reveal = append(sandbox.DefaultReveal(o.UserHome, o.Home), configuredParts(o.Policy.Config(), o.Home)...)
 	slices.Sort(list)
 	c.Spec.Deny = slices.Compact(list)
 }
@@ -388,4 +388,34 @@ func realPath(path string) string {
 func isFolder(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
+}
+
+// secretParts are what CODEX_HOME holds that no command may read, whatever the
+// configuration names.
+var secretParts = []string{"auth", "config.toml", ".config.toml", ".auth", "sessions", "history", ".credentials", "rescue"}
+
+// configuredParts are the files and folders below home that MCP servers and
+// hooks of the configuration name: a server that cannot read its own script is
+// of no use.
+func configuredParts(cfg *policy.Config, home string) []string {
+	var named []string
+	for _, s := range cfg.MCPServers {
+		named = append(append(named, s.Command, s.Cwd), s.Args...)
+	}
+	for _, h := range cfg.Hooks {
+		named = append(named, strings.FieldsFunc(h.Command, func(r rune) bool { return strings.ContainsRune(" \t\n;&|<>()\"'", r) })...)
+	}
+	named = append(named, cfg.Notify...)
+	var out []string
+	for _, n := range named {
+		rest, below := strings.CutPrefix(filepath.Clean(n), home+"/")
+		first, _, _ := strings.Cut(rest, "/")
+		if !below || first == "" || slices.ContainsFunc(secretParts, func(p string) bool { return strings.HasPrefix(first, p) || strings.HasSuffix(first, ".config.toml") }) {
+			continue
+		}
+		if part := filepath.Join(home, first); !slices.Contains(out, part) && exists(part) {
+			out = append(out, part)
+		}
+	}
+	return out
 }
