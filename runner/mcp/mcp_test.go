@@ -575,7 +575,7 @@ func TestCloseWhileStarting(t *testing.T) {
 
 func TestServerEnvironmentAndConfinement(t *testing.T) {
 	cfg := fakeServer("env")
-	cfg.Env["A"], cfg.EnvVars = "set", []string{"B", "UNSET"}
+	cfg.Env["A"], cfg.Env["HOME"], cfg.EnvVars = "set", "/its/own", []string{"B", "UNSET"}
 	cfg.Cwd = t.TempDir()
 	target := filepath.Join(t.TempDir(), "escaped")
 	s, _ := fixture(t, map[string]policy.MCPServer{"s": cfg}, func(o *Options) {
@@ -583,8 +583,11 @@ func TestServerEnvironmentAndConfinement(t *testing.T) {
 	})
 	check(t, s.Ready(t.Context()))
 	r := call(t, s, "one", fmt.Sprintf(`{"x":%q}`, target))
-	if want := "set|passed|/nowhere|" + cfg.Cwd + "|"; !strings.Contains(string(r.Output), want) {
+	if want := "set|passed|/its/own|" + cfg.Cwd + "|true"; !strings.Contains(string(r.Output), want) {
 		t.Errorf("%s, want %s", r.Output, want)
+	}
+	if _, err := os.Stat(target); err == nil {
+		t.Error("a server wrote in a read-only sandbox")
 	}
 }
 

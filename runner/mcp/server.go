@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -254,16 +255,29 @@ func (i input) Write(b []byte) (int, error) {
 func (i input) Close() error { return i.p.CloseStdin() }
 
 // environment is the base environment with what the server's configuration
-// adds.
+// adds. A name comes once: programs read the first one they find.
 func (s *server) environment() []string {
-	env := append([]string{}, s.set.o.Env...)
+	var env []string
+	at := map[string]int{}
+	set := func(name, value string) {
+		if i, ok := at[name]; ok {
+			env[i] = name + "=" + value
+			return
+		}
+		at[name] = len(env)
+		env = append(env, name+"="+value)
+	}
+	for _, kv := range s.set.o.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		set(name, value)
+	}
 	for _, name := range s.cfg.EnvVars {
 		if value, ok := s.set.o.LookupEnv(name); ok {
-			env = append(env, name+"="+value)
+			set(name, value)
 		}
 	}
 	for name, value := range s.cfg.Env {
-		env = append(env, name+"="+value)
+		set(name, value)
 	}
 	return env
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nightshift-ci/nightshift/sandbox"
@@ -100,7 +101,7 @@ func (g *gitRunner) run(ctx context.Context, c call) ([]byte, error) {
 	cmd := sandbox.Command{
 		Argv:        append(argv, c.args...),
 		Dir:         c.dir,
-		Env:         append(append([]string{}, g.env...), c.env...),
+		Env:         overlay(g.env, c.env),
 		SplitStderr: true,
 	}
 	if c.stdin != "" {
@@ -137,6 +138,23 @@ func (g *gitRunner) run(ctx context.Context, c call) ([]byte, error) {
 		return nil, &gitError{args: c.args, code: exit.Code, stderr: stderr}
 	}
 	return out.Bytes(), nil
+}
+
+// overlay joins two environments. A name that both have comes once, with the
+// later value: programs read the first one they find.
+func overlay(base, more []string) []string {
+	var env []string
+	at := map[string]int{}
+	for _, kv := range slices.Concat(base, more) {
+		name, _, _ := strings.Cut(kv, "=")
+		if i, ok := at[name]; ok {
+			env[i] = kv
+			continue
+		}
+		at[name] = len(env)
+		env = append(env, kv)
+	}
+	return env
 }
 
 // tail reads r to its end and keeps the last max bytes.
