@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -53,6 +54,8 @@ func (u *unwrapper) shell(d dialect, words []word, k kind, in stdin) {
 	case fromInput, len(args) == 0:
 		u.input(words[0].text, d, k, in)
 	default:
+		// The file is the program that runs.
+		u.derive(args, k)
 		u.scriptFile(args[0], d, k, in)
 	}
 }
@@ -72,7 +75,7 @@ func (u *unwrapper) scriptFile(file word, d dialect, k kind, in stdin) {
 	case file.text == "/dev/stdin", strings.HasPrefix(file.text, "/dev/fd/"), strings.HasPrefix(file.text, "/proc/self/fd/"), strings.HasPrefix(file.text, "/dev/tty"):
 		u.input(file.text, d, k, in)
 	default:
-		u.writtenScript(file.text, d, k)
+		u.runsMade(file.text, d, nil, k, in)
 	}
 }
 
@@ -100,7 +103,7 @@ func (u *unwrapper) input(name string, d dialect, k kind, in stdin) {
 	switch {
 	case in.file:
 		// A named file, as if it were given as an argument.
-		u.writtenScript(in.name, d, k)
+		u.runsMade(in.name, d, nil, k, stdin{})
 	case in.known && in.piped:
 		u.script(in.text, d, nil, k)
 	default:
@@ -164,6 +167,7 @@ func (u *unwrapper) source(args []word, k kind, in stdin) {
 		args = args[1:]
 	}
 	if len(args) > 0 {
+		u.derive(args, k)
 		u.scriptFile(args[0], bash, k, in)
 	}
 }
@@ -179,13 +183,26 @@ func (u *unwrapper) redefines(name string, args []word) {
 	}
 }
 
-// module is python -m: the module is a program of its own.
-func (u *unwrapper) module(words []word, k kind) {
+// interpreters run the file that is their first operand.
+var interpreters = []string{"python", "python2", "python3", "pypy", "pypy3", "node", "nodejs", "perl", "ruby", "php", "lua", "tclsh", "wish", "Rscript", "osascript"}
+
+func isInterpreter(name string) bool {
+	return slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")) || slices.Contains(interpreters, name)
+}
+
+// interpreted is the file or module that an interpreter runs: a program of its
+// own, by which rules may name it.
+func (u *unwrapper) interpreted(words []word, k kind) {
+	python := strings.HasPrefix(words[0].base(), "py")
 	for i := 1; i < len(words); i++ {
 		w := words[i]
 		switch {
-		case !w.known || !strings.HasPrefix(w.text, "-") || w.text == "-c" || w.text == "-":
+		case w.known && !strings.HasPrefix(w.text, "-"):
+			u.derive(words[i:], k)
 			return
+		case !w.known || w.text == "-c" || w.text == "-e" || w.text == "-":
+			return
+		case !python:
 		case w.text == "-m" && i+1 < len(words):
 			u.derive(words[i+1:], k)
 			return

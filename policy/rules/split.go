@@ -38,7 +38,9 @@ func splitWords(text string) ([]string, error) {
 					break
 				}
 				if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("\\\"$`\n", text[i+1]) >= 0 {
-					i++
+					if i++; text[i] == '\n' {
+						continue
+					}
 				}
 				word.WriteByte(text[i])
 			}
@@ -50,7 +52,9 @@ func splitWords(text string) ([]string, error) {
 			if i+1 >= len(text) {
 				return nil, errors.New("a backslash ends the text")
 			}
-			i++
+			if i++; text[i] == '\n' {
+				continue // a line goes on
+			}
 			word.WriteByte(text[i])
 			inWord = true
 		default:

@@ -66,7 +66,12 @@ func (s *script) stmtOutput(stmt *syntax.Stmt) (string, bool) {
 		}
 	case "echo":
 		if len(stmt.Redirs) == 0 {
-			return echo(argv[1:])
+			text, ok := echo(argv[1:])
+			if !ok && s.lang == syntax.LangBash && !strings.HasPrefix(argv[1], "-") {
+				// bash's own echo takes backslashes as they are.
+				return strings.Join(argv[1:], " ") + "\n", true
+			}
+			return text, ok
 		}
 	case "printf":
 		if len(stmt.Redirs) == 0 {

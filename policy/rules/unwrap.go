@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 )
@@ -10,25 +9,10 @@ import (
 // unwrapper turns a command into the commands it would run.
 type unwrapper struct {
 	r     *reading
-	depth int     // of scripts
-	inner int     // of wrappers
-	user  *script // the script the words come from, nil for an argv
-	files []writtenFile
-}
-
-// writtenFile is a file that the text writes itself, by base name.
-type writtenFile struct{ name, text string }
-
-// maxFiles bounds how many written files are remembered.
-const maxFiles = 32
-
-// writtenScript reads a file that the text has written before running it.
-func (u *unwrapper) writtenScript(name string, d dialect, k kind) {
-	for _, f := range u.files[:min(len(u.files), maxFiles)] {
-		if f.name == path.Base(name) {
-			u.script(f.text, d, nil, max(k, possible))
-		}
-	}
+	depth int        // of scripts
+	inner int        // of wrappers
+	user  *script    // the script the words come from, nil for an argv
+	files []madeFile // that the text makes itself
 }
 
 // maxWrappers is how deep wrappers may stand in each other.
@@ -110,8 +94,8 @@ func (u *unwrapper) looksInto(name string, words []word, k kind, in stdin) {
 		u.wrapped(name, wrapper{any: true}, words[1:], k, in)
 		return
 	}
-	if strings.HasPrefix(name, "python") || name == "pypy" || name == "pypy3" {
-		u.module(words, k)
+	if isInterpreter(name) {
+		u.interpreted(words, k)
 		return
 	}
 	if rest, dashed := strings.CutPrefix(name, "git-"); dashed && rest != "" {

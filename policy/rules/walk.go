@@ -1,7 +1,7 @@
 package rules
 
 import (
-	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -14,17 +14,14 @@ func (s *script) walk(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch x := n.(type) {
 		case *syntax.File, *syntax.Word, *syntax.DblQuoted, nil:
-		case *syntax.Lit:
-			s.injected(fixedWord(unescapeAll(x.Value)))
-		case *syntax.SglQuoted:
-			s.injected(fixedWord(x.Value))
+		case *syntax.Lit, *syntax.SglQuoted:
 		case *syntax.Stmt:
 			s.statement(x, inputs)
 		case *syntax.BinaryCmd:
 			s.pipe(x, inputs)
 		case *syntax.CallExpr:
 			// Reached through its statement, which knows its input.
-		case *syntax.ArithmCmd, *syntax.ArithmExp, *syntax.LetClause, *syntax.TestClause:
+		case *syntax.ArithmCmd, *syntax.ArithmExp, *syntax.LetClause, *syntax.TestClause, *syntax.DeclClause:
 			s.u.r.plain = false
 			s.subscripts(x)
 		default:
@@ -38,12 +35,18 @@ func (s *script) walk(file *syntax.File) {
 // expanded again when it is used.
 func (s *script) subscripts(n syntax.Node) {
 	syntax.Walk(n, func(inner syntax.Node) bool {
-		if q, ok := inner.(*syntax.SglQuoted); ok {
-			s.injected(fixedWord("x[" + q.Value + "]"))
+		switch x := inner.(type) {
+		case *syntax.SglQuoted:
+			s.injected(fixedWord("x[" + x.Value + "]"))
+		case *syntax.Lit:
+			s.injected(fixedWord(unescapeAll(x.Value)))
 		}
 		return true
 	})
 }
+
+// takesNames are commands that read words as names of variables or as numbers.
+var takesNames = []string{"test", "[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly", "let", "mapfile", "readarray", "wait", "getopts", "builtin", "command"}
 
 // declare notes functions and aliases, which may be defined after their use in
 // the text.
@@ -179,31 +182,6 @@ func (s *script) redirected(stmt *syntax.Stmt) (in stdin, ok bool) {
 	return in, ok
 }
 
-// written remembers the fixed text that a statement writes to a named file, in
-// case the script runs that file.
-func (s *script) written(stmt *syntax.Stmt) {
-	for _, r := range stmt.Redirs {
-		switch r.Op {
-		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
-		default:
-			continue
-		}
-		name := s.splitQuoted(r.Word)
-		if !name.known {
-			continue
-		}
-		var rest []*syntax.Redirect
-		for _, other := range stmt.Redirs {
-			if other != r {
-				rest = append(rest, other)
-			}
-		}
-		if text, ok := s.stmtOutput(&syntax.Stmt{Cmd: stmt.Cmd, Redirs: rest}); ok {
-			s.u.files = append(s.u.files, writtenFile{path.Base(name.text), text})
-		}
-	}
-}
-
 // injected looks at commands that the shell would run while it reads a word as
 // arithmetic: a subscript like x[$(cmd)], even in single quotes, where a
 // variable name or a number is expected.
@@ -215,12 +193,26 @@ func (s *script) injected(w word) {
 	if !strings.Contains(subscript, "$(") && !strings.Contains(subscript, "`") {
 		return
 	}
-	before, at := len(s.u.r.opaque), len(s.u.r.commands)
-	s.u.script(": $(("+w.text+"))", bash, nil, max(s.kind, possible))
-	if len(s.u.r.opaque) > before && len(s.u.r.commands) == at+1 {
-		// Not arithmetic after all, as the code of another language.
-		s.u.r.opaque = s.u.r.opaque[:before]
+	escaped := strings.ReplaceAll(strings.ReplaceAll(w.text, `\`, ""), `"`, "")
+	for _, text := range []string{": $((" + w.text + "))", `: "` + escaped + `"`} {
+		if parses(text) {
+			s.u.script(text, bash, nil, max(s.kind, possible))
+			return
+		}
 	}
+	s.u.r.lose("`" + shorten(w.text, 60) + "`: a subscript that runs commands")
+}
+
+// parses tells whether bash would take a text.
+func parses(text string) bool {
+	if len(text) > maxScript {
+		return true // and reading it says so
+	}
+	valid := true
+	for _, err := range syntax.NewParser().StmtsSeq(newDepthReader(text)) {
+		valid = valid && err == nil
+	}
+	return valid
 }
 
 // splitQuoted is the value of a word where no splitting happens.
@@ -253,7 +245,7 @@ func (s *script) heredoc(r *syntax.Redirect) (string, bool) {
 		case isLit && quoted:
 			b.WriteString(lit.Value)
 		case isLit:
-			b.WriteString(unescapeQuoted(lit.Value))
+			b.WriteString(unescape(lit.Value, "$`\\")) // quotes mean nothing here
 		default:
 			var p piece
 			s.quotedPart(&p, part)
@@ -291,8 +283,14 @@ func (s *script) call(x *syntax.CallExpr, in stdin) {
 	}
 	s.u.user = s
 	s.u.command(words, s.kind, in)
-	if path := words[0].text; words[0].known && strings.Contains(path, "/") {
-		s.u.writtenScript(path, posix, s.kind)
+	if !words[0].known || slices.Contains(takesNames, words[0].text) {
+		for _, w := range words[1:] {
+			s.injected(w)
+		}
+	}
+	if words[0].known {
+		s.u.runsMade(words[0].text, s.dialect(), words[1:], s.kind, in)
+		s.u.makes(words[0].base(), words, in)
 	}
 	s.guess(x, words, in)
 	s.aliased(words, in)

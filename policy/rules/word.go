@@ -364,19 +364,24 @@ func (s *script) literal(p *piece, text string, first, last bool) {
 	p.add(b.String())
 }
 
-func unescapeQuoted(text string) string {
+// unescapeQuoted resolves the backslashes of double quotes.
+func unescapeQuoted(text string) string { return unescape(text, "$`\"\\") }
+
+// unescape removes backslashes in front of the special bytes, and with the
+// newline after them.
+func unescape(text, special string) string {
 	if !strings.Contains(text, `\`) {
 		return text
 	}
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if text[i] == '\\' && i+1 < len(text) {
-			switch text[i+1] {
-			case '$', '`', '"', '\\':
-				i++
-			case '\n':
+			switch next := text[i+1]; {
+			case next == '\n':
 				i++
 				continue
+			case strings.IndexByte(special, next) >= 0:
+				i++
 			}
 		}
 		b.WriteByte(text[i])
