@@ -52,13 +52,9 @@ var installed = []string{
 	"selenium", "prisma", "bazelisk", "nltk_data", "trivy",
 }
 
-// openCaches fills Caches and adds dir to the writable folders.
-func (c *Confinement) openCaches(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("sandbox: private caches: %w", err)
-	}
-	c.cache, c.Caches = dir, map[string]string{}
-	c.Spec.Write = append(c.Spec.Write, dir)
+// openCaches fills Caches and the private folder.
+func (c *Confinement) openCaches() error {
+	c.Caches = map[string]string{}
 	for _, r := range cacheRules {
 		if at, ok := c.lookupEnv(r.variable); ok && at != "" {
 			if !c.canWrite(at) {
@@ -84,7 +80,7 @@ func (c *Confinement) openCaches(dir string) error {
 
 // move sets a variable to a place in the private folder.
 func (c *Confinement) move(variable, place string) {
-	c.Caches[variable] = filepath.Join(c.cache, place)
+	c.Caches[variable] = filepath.Join(c.private, place)
 }
 
 // home is a path below the user's home folder.
@@ -102,10 +98,10 @@ func (c *Confinement) place(variable, usual string) string {
 func (c *Confinement) canWrite(path string) bool {
 	path = realPath(path)
 	if !c.Spec.HostTmp && (within(path, "/tmp") || within(path, "/var/tmp")) {
-		return true
+		return !c.Spec.TmpReadOnly
 	}
 	for _, r := range c.Spec.Write {
-		if r != c.cache && within(path, realPath(r)) {
+		if r != c.private && within(path, realPath(r)) {
 			return true
 		}
 	}
@@ -121,7 +117,7 @@ func (c *Confinement) link(links map[string]string) error {
 		if _, err := os.Stat(target); err != nil {
 			continue
 		}
-		at := filepath.Join(c.cache, name)
+		at := filepath.Join(c.private, name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 			return fmt.Errorf("sandbox: private caches: %w", err)
 		}
@@ -193,7 +189,7 @@ func (c *Confinement) maven() {
 	if c.canWrite(usual) {
 		return
 	}
-	options := "-Dmaven.repo.local=" + filepath.Join(c.cache, "maven")
+	options := "-Dmaven.repo.local=" + filepath.Join(c.private, "maven")
 	if isFolder(usual) {
 		if !c.mavenChains() {
 			if !c.online() {

@@ -15,20 +15,20 @@ func TestCachesOnlyWhereNeeded(t *testing.T) {
 	c, _ := p.confine("workspace-write")
 	for name, want := range map[string]string{
 		"GOCACHE": "", "PIP_CACHE_DIR": "", // writable as they are
-		"npm_config_cache": p.runtime + "/cache/npm", "XDG_CACHE_HOME": p.runtime + "/cache/xdg", "GOMODCACHE": p.runtime + "/cache/go-mod",
-		"CARGO_HOME": p.runtime + "/cache/cargo", "GRADLE_USER_HOME": p.runtime + "/cache/gradle", "MAVEN_OPTS": "-Dmaven.repo.local=" + p.runtime + "/cache/maven",
-		"PYTHONUSERBASE": p.runtime + "/cache/python", "GRADLE_RO_DEP_CACHE": "", "GOPROXY": "",
+		"npm_config_cache": p.runtime + "/private/npm", "XDG_CACHE_HOME": p.runtime + "/private/xdg", "GOMODCACHE": p.runtime + "/private/go-mod",
+		"CARGO_HOME": p.runtime + "/private/cargo", "GRADLE_USER_HOME": p.runtime + "/private/gradle", "MAVEN_OPTS": "-Dmaven.repo.local=" + p.runtime + "/private/maven",
+		"PYTHONUSERBASE": p.runtime + "/private/python", "GRADLE_RO_DEP_CACHE": "", "GOPROXY": "",
 	} {
 		if got := c.Caches[name]; got != want {
 			t.Errorf("%s=%q, want %q", name, got, want)
 		}
 	}
-	if !slices.Contains(c.Spec.Write, p.runtime+"/cache") || slices.Contains(c.Extra(), p.runtime+"/cache") {
+	if !slices.Contains(c.Spec.Write, p.runtime+"/private") || slices.Contains(c.Extra(), p.runtime+"/private") {
 		t.Errorf("%q, %q", c.Spec.Write, c.Extra())
 	}
 
 	c, _ = p.confine("workspace-write", "sandbox.private_caches=false")
-	if len(c.Caches) != 0 || slices.Contains(c.Spec.Write, p.runtime+"/cache") {
+	if len(c.Caches) != 0 || slices.Contains(c.Spec.Write, p.runtime+"/private") {
 		t.Errorf("switched off: %v", c.Caches)
 	}
 	// The whole of the cache folder is writable: nothing to move there.
@@ -67,7 +67,7 @@ func TestCachesKeepWhatIsThere(t *testing.T) {
 	c, _ := p.confine("workspace-write")
 	for name, want := range map[string]string{
 		"GOMODCACHE": "", "CARGO_HOME": "", "PYTHONUSERBASE": "", "GOPROXY": "", "GRADLE_RO_DEP_CACHE": p.user + "/.gradle/caches",
-		"MAVEN_OPTS": "-Dmaven.repo.local=" + p.runtime + "/cache/maven -Dmaven.repo.local.tail=" + p.user + "/.m2/repository",
+		"MAVEN_OPTS": "-Dmaven.repo.local=" + p.runtime + "/private/maven -Dmaven.repo.local.tail=" + p.user + "/.m2/repository",
 	} {
 		if got := c.Caches[name]; got != want {
 			t.Errorf("%s=%q, want %q", name, got, want)
@@ -75,11 +75,11 @@ func TestCachesKeepWhatIsThere(t *testing.T) {
 	}
 	for link, want := range map[string]bool{"xdg/huggingface/model": true, "xdg/pip/x": false, "gradle/wrapper/dists/gradle-9-bin/abc/gradle-9/bin/gradle": true,
 		"gradle/wrapper/dists/gradle-9-bin/abc/gradle-9-bin.zip.ok": true, "gradle/wrapper/dists/gradle-9-bin/abc/gradle-9-bin.zip.lck": false} {
-		if _, err := os.Stat(filepath.Join(p.runtime, "cache", link)); (err == nil) != want {
+		if _, err := os.Stat(filepath.Join(p.runtime, "private", link)); (err == nil) != want {
 			t.Errorf("%s: %v", link, err)
 		}
 	}
-	if st, err := os.Lstat(p.runtime + "/cache/gradle/wrapper/dists/gradle-9-bin/abc"); err != nil || !st.IsDir() {
+	if st, err := os.Lstat(p.runtime + "/private/gradle/wrapper/dists/gradle-9-bin/abc"); err != nil || !st.IsDir() {
 		t.Errorf("the wrapper cannot lock: %v", err)
 	}
 
@@ -96,14 +96,14 @@ func TestCachesKeepWhatIsThere(t *testing.T) {
 	p.write(p.user+"/.config/go/env", "GOPROXY=https://proxy.example.com\n")
 	c, _ = p.confine("workspace-write")
 	for name, want := range map[string]string{
-		"GOMODCACHE": p.runtime + "/cache/go-mod", "GOPROXY": "file://" + p.user + "/go/pkg/mod/cache/download,https://proxy.example.com",
-		"CARGO_HOME": p.runtime + "/cache/cargo", "MAVEN_OPTS": "-Dmaven.repo.local=" + p.runtime + "/cache/maven",
+		"GOMODCACHE": p.runtime + "/private/go-mod", "GOPROXY": "file://" + p.user + "/go/pkg/mod/cache/download,https://proxy.example.com",
+		"CARGO_HOME": p.runtime + "/private/cargo", "MAVEN_OPTS": "-Dmaven.repo.local=" + p.runtime + "/private/maven",
 	} {
 		if got := c.Caches[name]; got != want {
 			t.Errorf("%s=%q, want %q", name, got, want)
 		}
 	}
-	if target, err := os.Readlink(p.runtime + "/cache/cargo/config.toml"); err != nil || target != p.user+"/.cargo/config.toml" {
+	if target, err := os.Readlink(p.runtime + "/private/cargo/config.toml"); err != nil || target != p.user+"/.cargo/config.toml" {
 		t.Errorf("%q, %v", target, err)
 	}
 }
@@ -237,7 +237,7 @@ func TestMavenStarts(t *testing.T) {
 	// Without a network and plugins it can only say what it lacks, and where it
 	// looked.
 	out, _ := p.run(c, o, "mvn -B -o -X validate 2>&1 | grep -i 'local repository'")
-	if !strings.Contains(out, p.runtime+"/cache/maven") {
+	if !strings.Contains(out, p.runtime+"/private/maven") {
 		t.Errorf("%s", out)
 	}
 }

@@ -42,8 +42,8 @@ type Confinement struct {
 	facts     workspace.Facts
 	workdir   string
 	userHome  string
-	cache     string // private cache folder, "" if there is none
-	noTmp     bool   // neither /tmp nor $TMPDIR may be written
+	private   string // private writable folder for caches, "" if there is none
+	tmp       string // $TMPDIR of commands, "" leaves the host's
 	lookupEnv func(string) (string, bool)
 }
 
@@ -71,7 +71,6 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 		o.LookupEnv = func(string) (string, bool) { return "", false }
 	}
 	c := &Confinement{facts: o.Facts, workdir: o.Workdir, userHome: o.UserHome, lookupEnv: o.LookupEnv, Secrets: map[string][]string{}}
-	c.noTmp = p.Sandbox.ExcludeSlashTmp && p.Sandbox.ExcludeTmpdir
 	c.Spec = sandbox.Spec{
 		Mode: sandbox.Mode(p.Mode), Workspace: p.Workspace, Write: slices.Clone(p.Write), ProtectNames: p.ProtectNames,
 		Net: sandbox.Net{Mode: netMode(p.Network.Mode), UnixSockets: p.Network.UnixSockets}, Limits: limitsOf(p.Sandbox),
@@ -100,7 +99,8 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	}
 	c.deny(p.Deny, o)
 	c.gitCredentials()
-	return c, c.privateCaches(p.Sandbox, o)
+	c.Spec.TmpReadOnly = p.Sandbox.ExcludeSlashTmp && !c.Spec.HostTmp
+	return c, c.openPrivate(p.Sandbox, o)
 }
 
 func netMode(word string) sandbox.NetMode {
@@ -238,26 +238,37 @@ func (c *Confinement) controlFiles() []string {
 	return list
 }
 
-// privateCaches makes room for the caches of build tools in the run's private
-// folder. Where a writable folder holds that one, it is hidden instead.
-func (c *Confinement) privateCaches(s policy.SandboxConfig, o ConfineOptions) error {
-	if c.Spec.Mode != sandbox.WorkspaceWrite {
+// openPrivate makes the run's private writable folder, for the caches of build
+// tools and, where /tmp is not writable but $TMPDIR may be, for temporary files.
+// Where a writable folder of the user's holds it, it is hidden instead.
+func (c *Confinement) openPrivate(s policy.SandboxConfig, o ConfineOptions) error {
+	if !c.Spec.HostTmp {
+		c.tmp = "/tmp"
+	}
+	ownTmp := c.Spec.TmpReadOnly && !s.ExcludeTmpdir
+	if c.Spec.Mode != sandbox.WorkspaceWrite || !s.PrivateCaches && !ownTmp {
 		return nil
 	}
 	runtime := realPath(o.Runtime)
 	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(runtime, realPath(r)) }) {
 		c.Spec.Deny = append(c.Spec.Deny, runtime)
-		if s.PrivateCaches {
-			c.Notices = append(c.Notices, event.Notice{Class: "no_private_caches",
-				Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + runtime,
-				Hint:    "set TMPDIR to a folder outside the writable ones"})
-		}
+		c.Notices = append(c.Notices, event.Notice{Class: "no_private_caches",
+			Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + runtime,
+			Hint:    "set TMPDIR to a folder outside the writable ones"})
 		return nil
+	}
+	c.private = filepath.Join(runtime, "private")
+	if err := os.MkdirAll(filepath.Join(c.private, "tmp"), 0o700); err != nil {
+		return fmt.Errorf("sandbox: the private folder of commands: %w", err)
+	}
+	c.Spec.Write = append(c.Spec.Write, c.private)
+	if ownTmp {
+		c.tmp = filepath.Join(c.private, "tmp")
 	}
 	if !s.PrivateCaches {
 		return nil
 	}
-	return c.openCaches(filepath.Join(runtime, "cache"))
+	return c.openCaches()
 }
 
 // gitCredentials looks for a token that a checkout step left in the repository's
@@ -335,7 +346,7 @@ func (c *Confinement) PatchScope() patch.Scope {
 	s.Roots = c.roots()
 	// Around a workspace below /tmp commands see an empty folder of their own: a
 	// patch that leaves the workspace there would seem to work and be lost.
-	if !c.noTmp && !strings.HasPrefix(c.workdir, "/tmp/") {
+	if !c.Spec.TmpReadOnly && !c.Spec.HostTmp && !strings.HasPrefix(c.workdir, "/tmp/") {
 		s.Roots = append(s.Roots, "/tmp")
 	}
 	for _, dir := range []string{c.facts.GitDir, c.facts.CommonDir} {
@@ -351,7 +362,7 @@ func (c *Confinement) PatchScope() patch.Scope {
 func (c *Confinement) roots() []string {
 	var list []string
 	for _, r := range c.Spec.Write {
-		if r != c.cache {
+		if r != c.private {
 			list = append(list, r)
 		}
 	}

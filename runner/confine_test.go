@@ -371,6 +371,39 @@ func TestGitCredentials(t *testing.T) {
 	}
 }
 
+func TestTemporaryFiles(t *testing.T) {
+	const script = `echo "$TMPDIR"; for d in /tmp /var/tmp /dev/shm "$TMPDIR"; do if touch $d/x 2>/dev/null; then echo "yes $d"; else echo "no $d"; fi; done; mktemp >/dev/null && echo mktemp`
+	p := newPlace(t)
+	own := p.runtime + "/private/tmp"
+	for overrides, want := range map[string][]string{
+		"":                       {"/tmp", "yes /tmp", "yes /var/tmp", "yes /tmp", "mktemp"},
+		"exclude_slash_tmp":      {own, "no /tmp", "no /var/tmp", "yes " + own, "mktemp"},
+		"exclude_tmpdir_env_var": {"/tmp", "yes /tmp", "yes /tmp", "mktemp"},
+		"exclude_slash_tmp exclude_tmpdir_env_var": {"/tmp", "no /tmp", "no /var/tmp", "no /tmp"},
+	} {
+		var list []string
+		for _, o := range strings.Fields(overrides) {
+			list = append(list, "sandbox_workspace_write."+o+"=true")
+		}
+		c, o := p.confine("workspace-write", list...)
+		out, _ := p.run(c, o, script)
+		rest := out
+		for _, w := range want {
+			_, after, ok := strings.Cut("\n"+rest, "\n"+w+"\n")
+			if !ok {
+				t.Errorf("%s: no %q in\n%s", overrides, w, out)
+			}
+			rest = after
+		}
+		if excluded := strings.Contains(overrides, "slash"); slices.Contains(c.PatchScope().Roots, "/tmp") == excluded {
+			t.Errorf("%s: %+v", overrides, c.PatchScope())
+		}
+	}
+	if _, err := os.Stat("/tmp/x"); err == nil {
+		t.Error("the host's /tmp was written")
+	}
+}
+
 func TestEventOfConfinement(t *testing.T) {
 	p := newPlace(t)
 	c, _ := p.confine("workspace-write")

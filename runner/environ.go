@@ -83,14 +83,13 @@ func (c *Confinement) Environ(o CommandEnv) []string {
 	return e
 }
 
-// temporary names the folder for temporary files: the private one that stands
-// at /tmp, unless the host's folders are used.
+// temporary names the folder for temporary files, unless the host's is used.
 func (c *Confinement) temporary(e *environment) {
-	if c.Spec.Mode == sandbox.FullAccess || c.Spec.HostTmp {
+	if c.tmp == "" {
 		return
 	}
 	e.drop("TMP", "TEMP", "TEMPDIR")
-	e.set("TMPDIR", "/tmp")
+	e.set("TMPDIR", c.tmp)
 }
 
 var proxyNames = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"}

@@ -86,7 +86,7 @@ func (b *Sandbox) prepare() error {
 	}
 	b.plan = confine.Plan{
 		Confined: b.spec.Mode != FullAccess, UID: os.Geteuid(), GID: os.Getegid(), Workspace: r.workspace,
-		Roots: r.write, Show: r.show, Tmp: b.tmp.path, TmpWrite: b.spec.Mode == WorkspaceWrite,
+		Roots: r.write, Show: r.show, Tmp: b.tmp.path, TmpWrite: b.spec.Mode == WorkspaceWrite && !b.spec.TmpReadOnly,
 		Protect: append(r.protect, found...), Hold: held, Deny: r.deny, Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
 		Net: confine.Net(b.spec.Net.Mode), Limits: confine.Limits(b.spec.Limits), Accept: b.spec.Degrade,
 	}

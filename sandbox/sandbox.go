@@ -138,6 +138,8 @@ type Spec struct {
 	// fresh one that Close removes). HostTmp shows the host's /tmp instead.
 	TmpDir  string
 	HostTmp bool
+	// TmpReadOnly keeps commands from writing there under workspace-write too.
+	TmpReadOnly bool
 	// Runtime is a private folder of the run for the sandbox's own state.
 	Runtime string
 }
