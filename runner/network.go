@@ -38,6 +38,9 @@ func listenerClosed(err error) error {
 }
 
 func (r *run) decideHost(host string, port int, method string) egress.Decision {
+	if method == egress.SOCKS5 {
+		method = "" // policy's word: rules allow protocols, and this could carry any
+	}
 	d := r.Policy.Host(host, port, method)
 	out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
 	if p, err := egress.ParsePattern(d.Rule); err == nil {
