@@ -42,6 +42,7 @@ type sarifRule struct {
 	Short  sarifMessage `json:"shortDescription"`
 	Full   sarifMessage `json:"fullDescription"`
 	Help   sarifMessage `json:"help"`
+	Where  string       `json:"helpUri"`
 	Config sarifConfig  `json:"defaultConfiguration"`
 }
 
@@ -78,9 +79,10 @@ type sarifReference struct {
 }
 
 type sarifVersion struct {
-	URI      string `json:"repositoryUri"`
-	Revision string `json:"revisionId,omitempty"`
-	Branch   string `json:"branch,omitempty"`
+	URI      string        `json:"repositoryUri"`
+	Revision string        `json:"revisionId,omitempty"`
+	Branch   string        `json:"branch,omitempty"`
+	MappedTo sarifArtifact `json:"mappedTo"`
 }
 
 type sarifResult struct {
@@ -103,8 +105,13 @@ type sarifPhysical struct {
 }
 
 type sarifArtifact struct {
-	URI string `json:"uri"`
+	URI  string `json:"uri,omitempty"`
+	Base string `json:"uriBaseId,omitempty"`
 }
+
+// sourceRoot stands for the top of the repository, as code scanning services
+// have it; the event log of a run is not below it.
+const sourceRoot = "%SRCROOT%"
 
 type sarifRegion struct {
 	Start int `json:"startLine"`
@@ -151,7 +158,7 @@ func sarifRules() []sarifRule {
 			level = "warning"
 		}
 		out = append(out, sarifRule{ID: r.id, Name: r.name, Short: sarifMessage{r.short}, Full: sarifMessage{r.full},
-			Help: sarifMessage{r.full + " The event log of the run has the whole story."}, Config: sarifConfig{level}})
+			Help: sarifMessage{r.full + " The event log of the run has the whole story."}, Where: homepage + "#reports", Config: sarifConfig{level}})
 	}
 	return out
 }
@@ -176,17 +183,22 @@ func versionOf(s *Summary) (sarifVersion, bool) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh" || u.Host == "" {
 		return sarifVersion{}, false
 	}
-	return sarifVersion{URI: u.String(), Revision: harmless(s.Git.Commit), Branch: PlainLine(s.Git.Branch, 200)}, true
+	return sarifVersion{URI: u.String(), Revision: harmless(s.Git.Commit), Branch: PlainLine(s.Git.Branch, 200),
+		MappedTo: sarifArtifact{Base: sourceRoot}}, true
 }
 
 func resultOf(s *Summary, i issue) sarifResult {
 	file, line := i.location()
+	artifact := sarifArtifact{URI: uriPath(file)}
+	if i.path != "" {
+		artifact.Base = sourceRoot
+	}
 	text := Plain(cut(i.title, maxTitle))
 	if i.body != "" {
 		text += "\n\n" + Plain(cut(i.body, maxText))
 	}
 	r := sarifResult{RuleID: i.rule, Level: sarifLevel(i.severity), Message: sarifMessage{escapeSARIF(text)},
-		Locations: []sarifLocation{{sarifPhysical{sarifArtifact{uriPath(file)}, sarifRegion{Start: line, End: i.endLine}}}},
+		Locations: []sarifLocation{{sarifPhysical{artifact, sarifRegion{Start: line, End: i.endLine}}}},
 		Fingerprints: map[string]string{
 			"nightshift/v1": i.fingerprint(),
 		},
