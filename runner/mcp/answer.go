@@ -65,7 +65,10 @@ func parseAnswer(raw json.RawMessage) (answer, error) {
 }
 
 func textBlock(text string) block {
-	raw, err := encode(map[string]string{"type": "text", "text": text})
+	raw, err := encode(struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}{"text", text})
 	if err != nil {
 		raw = json.RawMessage(`{"type":"text","text":""}`)
 	}
