@@ -186,7 +186,8 @@ func (j *judge) writes() Support {
 	if j.mounted() {
 		return j.held("read-only mounts ("+j.facts.Mounts+", "+j.facts.Root+")", j.landlock())
 	}
-	if j.facts.Landlock > 0 && j.facts.Unix != "" && j.accepts(DegradeLandlock) {
+	const truncateABI = 3
+	if j.facts.Landlock >= truncateABI && j.facts.Unix != "" && j.accepts(DegradeLandlock) {
 		return j.held(j.landlock()+" alone (nothing new at the top of a root)", "seccomp (no change of modes, owners and times)")
 	}
 	return j.notHeld(j.why(confine.LayerUser, confine.LayerMount))
@@ -226,7 +227,15 @@ func (j *judge) tree() Support {
 	if _, bad := j.facts.Failed[confine.LayerPID]; bad {
 		return j.notHeld(j.why(confine.LayerPID))
 	}
-	return j.held("reaper of orphans")
+	group := ""
+	if j.group != nil {
+		group = j.group.name()
+	}
+	const signalABI = 6
+	if j.spec.Mode != FullAccess && j.facts.Landlock < signalABI {
+		return j.notHeld("without a pid namespace a command can kill what would end it (signals are confined from Landlock ABI 6)")
+	}
+	return j.held("reaper of orphans", group)
 }
 
 func (j *judge) syscalls() Support {

@@ -46,6 +46,7 @@ type initConn struct {
 	dead   chan struct{} // closed when the init has been reaped
 	// namespaces: a tree ends with its supervisor; otherwise it must be killed.
 	namespaces bool
+	tmpdir     string // the private /tmp where it cannot be at /tmp
 
 	mu      sync.Mutex
 	nextID  uint32
@@ -160,7 +161,9 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 // configure sends the plan and waits until the init is ready.
 func (l *launched) configure(ctx context.Context, p *confine.Plan) error {
 	c := l.c
-	c.namespaces = p.Namespaces
+	if c.namespaces = p.Namespaces; p.Confined && !p.Namespaces && p.TmpWrite {
+		c.tmpdir = p.Tmp
+	}
 	b, err := json.Marshal(p)
 	if err != nil {
 		return errors.Join(fmt.Errorf("sandbox: plan: %w", err), l.planPipe.Close())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -64,6 +65,9 @@ func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childSt
 		return errors.Join(err, s.close())
 	}
 	e.p.tree = confinedTree{c, id}
+	if c.tmpdir != "" {
+		cmd.Env = append(slices.Clone(cmd.Env), "TMPDIR="+c.tmpdir)
+	}
 	req := confine.Request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, TTY: (*confine.Winsize)(cmd.TTY), Limits: confine.Limits(cmd.Limits),
 		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
 	fds := s.fds()

@@ -208,7 +208,7 @@ func (in *initProcess) chooseFilter() {
 		f.Unix = UnixRefused
 	}
 	in.filter = buildFilter(filterOptions{unix: f.Unix, hostNet: p.Net == NetHost,
-		noNetns: !p.Namespaces && p.Net != NetHost, noMounts: f.Mounts == ""})
+		noNetns: !p.Namespaces && p.Net != NetHost, noNamespaces: !p.Namespaces, noMounts: f.Mounts == ""})
 }
 
 // read takes requests until the runner is gone; then nothing may go on here.

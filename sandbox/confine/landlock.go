@@ -3,6 +3,9 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -53,25 +56,116 @@ func landlockRuleset(abi int, p *Plan) (fd int, handled landlock.AccessFSSet, er
 		cfg.HandledAccessNet = 0
 	}
 	all := cfg.HandledAccessFS
-	write := all &^ landlock.AccessFSSet(ll.AccessFSIoctlDev|ll.AccessFSResolveUnix)
-	rules := []landlock.Rule{landlock.PathAccess(rightsRead, "/")}
-	grant := func(rights landlock.AccessFSSet, paths ...string) {
-		if len(paths) > 0 && rights&all != 0 {
-			rules = append(rules, landlock.PathAccess(rights&all, paths...).IgnoreIfMissing())
-		}
+	g := grants{all: all}
+	if p.Namespaces {
+		g.besideMounts(p)
+	} else {
+		g.alone(p)
 	}
-	grant(landlock.AccessFSSet(ll.AccessFSIoctlDev|ll.AccessFSWriteFile|ll.AccessFSTruncate)|rightsRead, "/dev")
-	grant(write, p.Roots...)
-	if p.TmpWrite && p.Tmp != "" {
-		grant(write, "/tmp", "/var/tmp")
-	}
-	if p.TmpWrite {
-		grant(write, "/dev/shm")
-	}
-	grant(landlock.AccessFSSet(ll.AccessFSResolveUnix|ll.AccessFSWriteFile), p.Sockets...)
-	fd, _, err = cfg.NewRulesetFD(rules...)
+	fd, _, err = cfg.NewRulesetFD(g.rules...)
 	if err != nil {
 		return -1, 0, &layerError{LayerLandlock, "making a ruleset", err}
 	}
 	return fd, all, nil
+}
+
+// grants collects rules; a right that the kernel's version does not know is left
+// out, since it does not refuse it either.
+type grants struct {
+	all   landlock.AccessFSSet
+	rules []landlock.Rule
+}
+
+func (g *grants) add(rights landlock.AccessFSSet, paths ...string) {
+	if len(paths) > 0 && rights&g.all != 0 {
+		g.rules = append(g.rules, landlock.PathAccess(rights&g.all, paths...).IgnoreIfMissing())
+	}
+}
+
+// write is everything but what needs a right of its own.
+func (g *grants) write() landlock.AccessFSSet {
+	return g.all &^ landlock.AccessFSSet(ll.AccessFSIoctlDev|ll.AccessFSResolveUnix)
+}
+
+const (
+	rightsOnDevices = landlock.AccessFSSet(ll.AccessFSIoctlDev | ll.AccessFSWriteFile | ll.AccessFSTruncate)
+	rightsOnSockets = landlock.AccessFSSet(ll.AccessFSResolveUnix | ll.AccessFSWriteFile)
+)
+
+// besideMounts repeats what the mounts enforce.
+func (g *grants) besideMounts(p *Plan) {
+	g.add(rightsRead, "/")
+	g.add(rightsOnDevices, "/dev")
+	g.add(g.write(), p.Roots...)
+	if p.TmpWrite {
+		g.add(g.write(), "/dev/shm")
+		if p.Tmp != "" {
+			g.add(g.write(), "/tmp", "/var/tmp")
+		}
+	}
+	g.add(rightsOnSockets, p.Sockets...)
+}
+
+// alone is for where nothing but Landlock confines files (DegradeLandlock). It
+// can only allow, so whatever is to be closed inside an open folder is reached
+// by opening its neighbours one by one. The folders on the way to a closed path
+// are not granted themselves: nothing can be created in them, nor can they be
+// listed.
+func (g *grants) alone(p *Plan) {
+	closed := append([]string{"/dev/shm", "/dev/mqueue"}, p.Deny...)
+	closed = append(closed, p.Late...)
+	files, folders := carve("/", closed)
+	g.add(rightsRead&^landlock.AccessFSSet(ll.AccessFSReadDir), files...)
+	g.add(rightsRead, folders...)
+	g.add(rightsOnDevices, devices...)
+	g.add(rightsOnDevices, "/dev/ptmx", "/dev/pts")
+	g.add(rightsOnProc, "/proc/self")
+	closed = append(append(closed, p.Protect...), p.Hold...)
+	roots := p.Roots
+	if p.Tmp != "" && p.TmpWrite {
+		roots = append([]string{p.Tmp}, roots...)
+	}
+	for _, r := range roots {
+		files, folders := carve(r, slices.DeleteFunc(slices.Clone(closed), func(c string) bool { return slices.ContainsFunc(roots, func(w string) bool { return w == c }) }))
+		g.add(g.write()&rightsOnFiles, files...)
+		g.add(g.write(), folders...)
+	}
+}
+
+// rightsOnFiles are those that a rule on a single file may name.
+const rightsOnFiles = landlock.AccessFSSet(ll.AccessFSExecute | ll.AccessFSWriteFile | ll.AccessFSReadFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev)
+
+// maxCarved bounds the rules of one folder with many entries.
+const maxCarved = 20000
+
+// carve lists the files and folders that together hold everything below root
+// except what is closed and the folders on the way to it.
+func carve(root string, closed []string) (files, folders []string) {
+	inside := false
+	for _, c := range closed {
+		if Below(root, c) {
+			return nil, nil
+		}
+		inside = inside || Below(c, root)
+	}
+	if !inside {
+		return nil, []string{root}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, nil // what cannot be listed is not opened
+	}
+	for _, e := range entries {
+		name := filepath.Join(root, e.Name())
+		switch {
+		case len(files)+len(folders) > maxCarved:
+			return files, folders
+		case e.IsDir():
+			f, d := carve(name, closed)
+			files, folders = append(files, f...), append(folders, d...)
+		case e.Type()&os.ModeSymlink == 0 && !slices.Contains(closed, name):
+			files = append(files, name)
+		}
+	}
+	return files, folders
 }

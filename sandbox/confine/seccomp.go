@@ -25,9 +25,10 @@ const (
 
 // filterOptions shape the filter.
 type filterOptions struct {
-	unix    UnixSockets
-	hostNet bool // the host's network: ICMP echo is allowed as the host allows it
-	noNetns bool // no own network namespace: nothing but Unix sockets
+	unix         UnixSockets
+	hostNet      bool // the host's network: ICMP echo is allowed as the host allows it
+	noNetns      bool // no own network namespace: nothing but Unix sockets
+	noNamespaces bool // no namespace at all
 	// noMounts: nothing but Landlock confines files, which does not see changes
 	// of modes, owners, times and attributes: refuse them altogether.
 	noMounts bool
@@ -74,6 +75,12 @@ var refusedCalls = []uint32{
 	unix.SYS_FILE_SETATTR,
 }
 
+// ipcCalls reach objects of other processes where there is no ipc namespace.
+var ipcCalls = []uint32{
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
+	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+}
+
 // metadataCalls change what Landlock does not see.
 var metadataCalls = []uint32{
 	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
@@ -96,12 +103,18 @@ const (
 	tioccons  = 0x541d
 )
 
+// fsSetXattr is FS_IOC_FSSETXATTR.
+const fsSetXattr = 0x401c5820
+
 // buildFilter makes the program for this machine.
 func buildFilter(o filterOptions) []unix.SockFilter {
 	f := table{}
 	calls := append(append([]uint32(nil), refusedCalls...), refusedHere...)
 	if o.noMounts {
 		calls = append(append(calls, metadataCalls...), metadataHere...)
+	}
+	if o.noNamespaces {
+		calls = append(calls, ipcCalls...)
 	}
 	for _, nr := range calls {
 		f.when(nr, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
@@ -112,7 +125,7 @@ func buildFilter(o filterOptions) []unix.SockFilter {
 	f.when(unix.SYS_CLONE, func(b *assembler) { b.refuseBits(argument(0), namespaceFlags); b.ret(retAllow) })
 	f.when(unix.SYS_UNSHARE, func(b *assembler) { b.refuseBits(argument(0), namespaceFlags|unix.CLONE_NEWTIME); b.ret(retAllow) })
 	f.when(unix.SYS_PERSONALITY, personalities)
-	f.when(unix.SYS_IOCTL, ioctls)
+	f.when(unix.SYS_IOCTL, func(b *assembler) { ioctls(b, o.noMounts) })
 	setidCalls(f)
 	sockets(f, o)
 
@@ -148,10 +161,15 @@ func personalities(b *assembler) {
 	b.ret(refuse(unix.EPERM))
 }
 
-// ioctls compares the low 32 bits, as the kernel does.
-func ioctls(b *assembler) {
+// ioctls compares the low 32 bits, as the kernel does. Flags of a file can be
+// changed through a descriptor that was opened for reading.
+func ioctls(b *assembler, flags bool) {
+	refused := []uint32{tiocsti, tioclinux, tioccons}
+	if flags {
+		refused = append(refused, unix.FS_IOC_SETFLAGS, fsSetXattr)
+	}
 	b.load(argument(1))
-	for _, v := range []uint32{tiocsti, tioclinux, tioccons} {
+	for _, v := range refused {
 		b.when(v, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
 	}
 	b.ret(retAllow)
