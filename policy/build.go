@@ -172,6 +172,11 @@ func (b *builder) applyPins() {
 	}
 	for _, name := range sortedKeys(b.q.features) {
 		want := b.q.features[name]
+		if name == "network_proxy" && !want.yes || name == "web_search_request" && want.yes {
+			// A requirement takes away; these would open the network.
+			b.notice("requirement_ignored", fmt.Sprintf("%sfeature %s = %t has no effect: requirements do not loosen", place(want), name, want.yes), want.origin(), "", "")
+			continue
+		}
 		if now := b.root.get("features", name); now != nil && featureOn(now) != want.yes {
 			b.notice("requirement_override", fmt.Sprintf("%sfeature %s stays %t by requirements (set by %s)", place(now), name, want.yes, want.origin()), want.origin(), "", "")
 		}
@@ -248,6 +253,22 @@ func (b *builder) sandboxMode() {
 	if mode != b.str("sandbox_mode") && asked != nil {
 		b.root = b.root.with(&node{kind: kString, text: mode, layer: b.q.sandbox.layerOf(asked.layer)}, "sandbox_mode")
 	}
+}
+
+// strictest is the most restrictive value that every file lists, if it is not
+// above what was asked for; else the fallback. It looks at each file's own list,
+// so that a further file can only make the answer stricter.
+func (a *allowed) strictest(order []string, asked, fallback string) string {
+	least := slices.Index(order, asked)
+	for _, list := range a.lists {
+		for _, v := range list {
+			least = min(least, slices.Index(order, v))
+		}
+	}
+	if least < 0 || !a.has(order[least]) {
+		return fallback
+	}
+	return order[least]
 }
 
 // modeAllowed asks both lists that can forbid a mode.
@@ -333,16 +354,7 @@ func (b *builder) webSearch() {
 		b.violated(flag, "web_search", fmt.Sprintf("web_search = %q is not allowed by requirements: allowed_web_search_modes is [%s] (set by %s)", mode, strings.Join(limit.values, ", "), limit.origin()), "remove the flag")
 		return
 	}
-	// The strictest mode on the list, as long as it does not go above what was
-	// asked for; else none.
-	order := ranks["web_search"]
-	fallback := "disabled"
-	for _, m := range order[:slices.Index(order, mode)] {
-		if slices.Contains(limit.values, m) {
-			fallback = m
-			break
-		}
-	}
+	fallback := limit.strictest(ranks["web_search"], mode, "disabled")
 	allowedSet := limit.values
 	if !slices.Contains(allowedSet, "disabled") {
 		allowedSet = append([]string{"disabled"}, allowedSet...)

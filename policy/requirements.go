@@ -54,6 +54,7 @@ type requirements struct {
 // allowed is a list of values that every file allows.
 type allowed struct {
 	values  []string
+	lists   [][]string // of each file
 	origins []string
 	at      *node // where the list was last cut
 }
@@ -298,7 +299,7 @@ func (ld *loader) list(a **allowed, v *node, name string, values func(*node) []s
 		return
 	}
 	if *a == nil {
-		*a = &allowed{values: now, origins: []string{v.origin()}, at: v}
+		*a = &allowed{values: now, lists: [][]string{now}, origins: []string{v.origin()}, at: v}
 		return
 	}
 	both := slices.DeleteFunc(slices.Clone((*a).values), func(x string) bool { return !slices.Contains(now, x) })
@@ -307,7 +308,7 @@ func (ld *loader) list(a **allowed, v *node, name string, values func(*node) []s
 			"two requirement files contradict each other; an administrator must change one")
 		return
 	}
-	*a = &allowed{values: both, origins: append(slices.Clone((*a).origins), v.origin()), at: v}
+	*a = &allowed{values: both, lists: append(slices.Clone((*a).lists), now), origins: append(slices.Clone((*a).origins), v.origin()), at: v}
 }
 
 func approvalList(v *node) []string {
