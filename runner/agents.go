@@ -174,7 +174,7 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	if err := os.MkdirAll(o.Runtime, 0o700); err != nil {
 		return o, fmt.Errorf("no private folder for the agent: %w", err)
 	}
-	o.Progress, o.Notices = nil, nil
+	o.Notices = nil
 	o.Log = event.NewLog(o.Now, o.Mask, nest{p.log, id})
 	o.Log.Settle()
 	if role != "" && role != "default" {

@@ -12,10 +12,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -62,7 +63,9 @@ type Options struct {
 	NewID            func() string    // UUIDv7; safe for concurrent use
 	Now              func() time.Time // nil: time.Now
 	Agents           *AgentPool       // nil: sub-agents are not offered
-	Progress         func(string)     // what the run is doing, for people; may be nil
+	// Diag takes diagnostics of the runner itself; the zero value drops them.
+	// What a user must know is an event, never only a line here.
+	Diag zerolog.Logger
 }
 
 // Image is one picture of the prompt.
@@ -184,9 +187,7 @@ func (r *run) guarded(ctx context.Context) (err error) {
 	return r.turn(ctx)
 }
 
-// progress tells people what the run is doing.
+// progress notes what the run is doing, for whoever debugs it.
 func (r *run) progress(format string, args ...any) {
-	if r.Progress != nil {
-		r.Progress(fmt.Sprintf(format, args...))
-	}
+	r.Diag.Debug().Str("thread", r.Thread.ID).Int64("ms", r.Now().Sub(r.started).Milliseconds()).Msgf(format, args...)
 }

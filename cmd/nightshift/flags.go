@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/nightshift-ci/nightshift/policy"
 )
@@ -64,6 +67,7 @@ type runFlags struct {
 	VerifyRounds     int      `group:"nightshift" default:"-1" placeholder:"N" help:"How often a failed --verify is handed back to the model (default 3)."`
 	ModelFallback    []string `group:"nightshift" sep:"," placeholder:"MODEL" help:"Models to try when the first is overloaded or unavailable."`
 	Deterministic    bool     `group:"nightshift" help:"Fixed ids and times, for replays that must be equal byte for byte."`
+	LogLevel         string   `group:"nightshift" default:"off" placeholder:"LEVEL" help:"Diagnostics of nightshift itself on stderr: off, error, warn, info, debug, trace (also NIGHTSHIFT_LOG)."`
 
 	MaxTurns            int           `group:"limits" placeholder:"N" help:"Model responses."`
 	MaxToolCalls        int           `group:"limits" placeholder:"N" help:"Tool calls."`
@@ -86,6 +90,9 @@ func (f *runFlags) Validate() error {
 	case "auto", "always", "never":
 	default:
 		return fmt.Errorf("invalid value '%s' for '--color' [possible values: always, never, auto]", f.Color)
+	}
+	if _, err := zerolog.ParseLevel(strings.Replace(f.LogLevel, "off", "disabled", 1)); err != nil {
+		return fmt.Errorf("invalid value '%s' for '--log-level' [possible values: off, error, warn, info, debug, trace]", f.LogLevel)
 	}
 	if f.FullAuto {
 		return fmt.Errorf("unexpected argument '--full-auto': use --sandbox workspace-write")
@@ -130,4 +137,19 @@ func (f *runFlags) policyFlags(rt *runtime) policy.Flags {
 		fl.DenyRead = append(fl.DenyRead, rt.abs(d))
 	}
 	return fl
+}
+
+// diag is the log of nightshift itself: one JSON object a line on stderr, with
+// secrets masked. It is for whoever debugs nightshift; nothing that a user must
+// know is said only there.
+func (s *session) diag() zerolog.Logger {
+	level := s.flags.LogLevel
+	if v := s.rt.getenv("NIGHTSHIFT_LOG"); v != "" && level == "off" {
+		level = v
+	}
+	l, err := zerolog.ParseLevel(strings.Replace(level, "off", "disabled", 1))
+	if err != nil || l == zerolog.Disabled {
+		return zerolog.Nop()
+	}
+	return zerolog.New(s.mask.Writer(s.rt.stderr)).Level(l).With().Timestamp().Logger()
 }

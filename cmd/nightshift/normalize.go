@@ -41,7 +41,7 @@ var execShapes = map[string]flagShape{
 	"--verify-rounds": {value: true}, "--auth-writeback": {value: true}, "--instructions-from": {value: true},
 	"--deny-read": {value: true, repeat: true}, "--allow-domain": {value: true, repeat: true}, "--fail-on": {value: true},
 	"--strict": {}, "--no-final-answer": {}, "--api-key-stdin": {}, "--deterministic": {}, "--no-github": {},
-	"--sign-key": {value: true}, "--idle-prompt-wait": {value: true},
+	"--sign-key": {value: true}, "--log-level": {value: true},
 }
 
 var shortNames = map[string]string{

@@ -9,7 +9,6 @@ import (
 	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/tool"
-	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -44,7 +43,7 @@ func (c *applyPatchCmd) Run(rt *runtime) error {
 			f()
 		}
 	}()
-	conf, err := c.confinement(s)
+	conf, err := s.confinement()
 	if err != nil {
 		return err
 	}
@@ -60,36 +59,6 @@ func (c *applyPatchCmd) Run(rt *runtime) error {
 	set := tool.Builtin(tool.Deps{Log: event.NewLog(nil, nil), Policy: s.policy, Workdir: s.workdir, Scope: conf.PatchScope(),
 		Box: func(context.Context) (*sandbox.Sandbox, error) { return box, nil }, Env: func(string) []string { return s.policy.Environment(rt.environ) }})
 	return c.apply(rt, set, string(text))
-}
-
-// confinement finds what a run with the same flags would be allowed.
-func (c *applyPatchCmd) confinement(s *session) (*runner.Confinement, error) {
-	s.silent = true
-	s.clock()
-	s.mask = event.NewRedactor()
-	s.log = event.NewLog(s.now, s.mask)
-	var err error
-	if s.sinks, err = s.openSinks(); err != nil {
-		return nil, err
-	}
-	if s.home, err = s.rt.codexHome(); err != nil {
-		return nil, err
-	}
-	if err = s.findWorkdir(); err != nil {
-		return nil, err
-	}
-	if err = s.loadPolicy(); err != nil {
-		return nil, err
-	}
-	if s.runtime, err = s.makeRuntime(); err != nil {
-		return nil, err
-	}
-	facts, err := workspace.Find(s.workdir)
-	if err != nil {
-		return nil, err
-	}
-	return runner.Confine(runner.ConfineOptions{Policy: s.policy, Workdir: s.workdir, Facts: facts, Home: s.home,
-		UserHome: s.rt.userHome(), Runtime: s.runtime, LookupEnv: s.rt.lookupEnv})
 }
 
 func (c *applyPatchCmd) apply(rt *runtime, set *tool.Set, text string) error {

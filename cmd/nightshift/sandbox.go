@@ -1,23 +1,43 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"strings"
+	"syscall"
 
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
+	"github.com/nightshift-ci/nightshift/sandbox/egress"
 )
 
-// sandboxCmd runs one command confined.
+// sandboxCmd runs one command confined, with the policy, the sandbox and the
+// environment that a run in the same folder would give it.
 type sandboxCmd struct {
-	Mode     string   `name:"mode" enum:"read-only,workspace-write,danger-full-access" default:"workspace-write" help:"What the command may write: ${enum}."`
-	Dir      string   `name:"cd" short:"C" placeholder:"DIR" help:"Work in DIR, which is also the workspace."`
-	AddDirs  []string `name:"add-dir" placeholder:"DIR" sep:"none" help:"Make DIR writable too. Repeatable."`
-	DenyRead []string `name:"deny-read" placeholder:"PATH" sep:"none" help:"Hide PATH from the command. Repeatable."`
-	Network  bool     `name:"network" help:"Give the command the host's network."`
-	JSON     bool     `name:"json" help:"Print what was enforced and how the command ended as JSON lines on stderr."`
-	Command  []string `arg:"" name:"command" passthrough:"" help:"The program and its arguments."`
+	Mode         string   `name:"mode" aliases:"sandbox" short:"s" enum:"read-only,workspace-write,danger-full-access" default:"workspace-write" placeholder:"MODE" help:"What the command may write: ${enum}."`
+	Dir          string   `name:"cd" short:"C" placeholder:"DIR" help:"Work in DIR, which is also the workspace."`
+	AddDirs      []string `name:"add-dir" placeholder:"DIR" sep:"none" help:"Make DIR writable too. Repeatable."`
+	DenyRead     []string `name:"deny-read" placeholder:"PATH" sep:"none" help:"Hide PATH from the command. Repeatable."`
+	Network      bool     `name:"network" help:"Give the command the host's network, where policy allows it."`
+	Config       []string `name:"config" short:"c" sep:"none" placeholder:"KEY=VALUE" help:"Override a configuration value. Repeatable."`
+	Requirements []string `name:"requirements" sep:"none" placeholder:"FILE" help:"One more requirements.toml; it can only tighten. Repeatable."`
+	Raw          bool     `name:"raw" help:"Pass the output on byte for byte. Without it, what a CI service or a terminal would obey is made harmless, unless stdout is a file."`
+	JSON         bool     `name:"json" help:"Print what was enforced and how the command ended as JSON lines on stderr."`
+	Command      []string `arg:"" name:"command" passthrough:"" help:"The program and its arguments."`
 }
+
+// Exit codes of shells for a program that cannot be run.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
 
 // Run runs the command and ends with its exit code.
 func (c *sandboxCmd) Run(rt *runtime) error {
@@ -28,27 +48,175 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 	if len(argv) == 0 {
 		return usageError("sandbox: no command given; use `nightshift sandbox -- CMD…`")
 	}
-	dir := rt.cwd
-	if c.Dir != "" {
-		dir = rt.abs(c.Dir)
-	}
-	p, err := sandbox.Start(rt.ctx, sandbox.Spec{Mode: sandbox.Mode(c.Mode), Workspace: dir},
-		sandbox.Command{Argv: argv, Dir: dir, Env: sandbox.CleanEnv(rt.environ), Stdin: rt.stdin})
+	s := rt.session(c.runFlags(), "sandbox")
+	defer func() {
+		for i := len(s.cleanup) - 1; i >= 0; i-- {
+			s.cleanup[i]()
+		}
+	}()
+	conf, err := s.confinement()
 	if err != nil {
 		return err
 	}
-	out := sandbox.NewLogWriter(rt.stdout)
-	if _, err := io.Copy(out, p.Output()); err != nil {
-		return err
+	if v := s.policy.Command(argv); v.Outcome == policy.Denied {
+		return exitError{code: runner.ExitGate, err: fmt.Errorf("policy forbids this command: %s", v.Reason)}
 	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	x, err := p.Wait()
+	box, err := sandbox.Open(rt.ctx, conf.Spec)
 	if err != nil {
 		return err
+	}
+	x, err := c.inBox(s, conf, box, argv)
+	if cerr := box.Close(); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("closing the sandbox: %w", cerr))
+	}
+	if err != nil {
+		return startFailure(err)
+	}
+	var sig runner.SignalError
+	if errors.As(context.Cause(rt.ctx), &sig) {
+		return exitSilently(128 + sig.Signal)
 	}
 	return exitSilently(x.Code)
+}
+
+// runFlags says the same as flags of exec.
+func (c *sandboxCmd) runFlags() *runFlags {
+	f := &runFlags{Sandbox: c.Mode, Cd: c.Dir, AddDir: c.AddDirs, DenyRead: c.DenyRead, Config: c.Config, Requirements: c.Requirements,
+		Color: "auto", NoGitHub: true}
+	if c.Network {
+		f.Config = append(append([]string(nil), f.Config...), "sandbox_workspace_write.network_access=true")
+	}
+	return f
+}
+
+// inBox runs the command in the open sandbox.
+func (c *sandboxCmd) inBox(s *session, conf *runner.Confinement, box *sandbox.Sandbox, argv []string) (sandbox.Exit, error) {
+	rt := s.rt
+	say := json.NewEncoder(rt.stderr)
+	if c.JSON {
+		if err := say.Encode(sandboxRecord{"sandbox.enforced", conf.Event(box.Report())}); err != nil {
+			return sandbox.Exit{}, err
+		}
+	}
+	stop := s.serveEgress(conf, box)
+	cmd := sandbox.Command{Argv: argv, Dir: s.workdir,
+		Env: conf.Environ(runner.CommandEnv{Base: s.policy.Environment(rt.environ), Version: version, ProxyAddr: box.ProxyAddr()})}
+	x, err := box.Foreground(rt.ctx, cmd, sandbox.Streams{In: rt.stdin, Out: rt.stdout, Err: rt.stderr, Raw: c.Raw})
+	if err = errors.Join(err, stop()); err != nil {
+		return x, err
+	}
+	switch {
+	case c.JSON:
+		return x, say.Encode(sandboxRecord{"sandbox.exited", exitRecord{x.Code, x.Signal, x.Killed, x.CPU.Milliseconds(), x.PeakBytes, x.OOMKills, x.Measured}})
+	case x.Killed != "":
+		_, err = fmt.Fprintf(rt.stderr, "nightshift: the command was killed: it passed the limit of %s\n", x.Killed)
+	}
+	return x, err
+}
+
+// sandboxRecord is one JSON line of --json.
+type sandboxRecord struct {
+	Type string `json:"type"`
+	Body any    `json:"body"`
+}
+
+// exitRecord is how a command ended.
+type exitRecord struct {
+	Code      int    `json:"exit_code"`
+	Signal    int    `json:"signal,omitempty"`
+	Killed    string `json:"killed,omitempty"` // the limit that ended it
+	CPUMS     int64  `json:"cpu_ms"`
+	PeakBytes int64  `json:"peak_memory_bytes"`
+	OOMKills  int    `json:"oom_kills,omitempty"`
+	Source    string `json:"source"` // cgroup, rusage
+}
+
+// confinement finds what a run with the same flags would be allowed. It makes
+// the private folder, which cleanup removes.
+func (s *session) confinement() (*runner.Confinement, error) {
+	s.silent = true
+	s.clock()
+	s.mask = event.NewRedactor()
+	s.log = event.NewLog(s.now, s.mask)
+	var err error
+	if s.sinks, err = s.openSinks(); err != nil {
+		return nil, err
+	}
+	if s.home, err = s.rt.codexHome(); err != nil {
+		return nil, err
+	}
+	if err = s.findWorkdir(); err != nil {
+		return nil, err
+	}
+	if err = s.loadPolicy(); err != nil {
+		return nil, err
+	}
+	if s.runtime, err = s.makeRuntime(); err != nil {
+		return nil, err
+	}
+	facts, err := workspace.Find(s.workdir)
+	if err != nil {
+		return nil, err
+	}
+	return runner.Confine(runner.ConfineOptions{Policy: s.policy, Workdir: s.workdir, Facts: facts, Home: s.home,
+		UserHome: s.rt.userHome(), Runtime: s.runtime, LookupEnv: s.rt.lookupEnv})
+}
+
+// serveEgress serves the proxy of an allow list and tells what it refused.
+func (s *session) serveEgress(conf *runner.Confinement, box *sandbox.Sandbox) (stop func() error) {
+	listener := box.ProxyListener()
+	if conf.Spec.Net.Mode != sandbox.NetProxy || listener == nil {
+		return func() error { return nil }
+	}
+	network := s.policy.Config().Sandbox.Network
+	decide := func(host string, port int, method string) egress.Decision {
+		if method == egress.SOCKS5 {
+			method = ""
+		}
+		d := s.policy.Host(host, port, method)
+		out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
+		if p, err := egress.ParsePattern(d.Rule); err == nil {
+			out.PortNamed = p.PortNamed() && p.Match(host, port)
+		}
+		return out
+	}
+	tell := func(o egress.Outcome) {
+		if !o.Allowed {
+			fmt.Fprintf(s.rt.stderr, "nightshift: no connection to %s:%d: %s\n", o.Host, o.Port, o.Reason)
+		}
+	}
+	proxy := egress.New(egress.Options{Decide: decide, Log: tell, Limited: network.Mode == "limited", AllowLocal: network.AllowLocal})
+	served := make(chan error, 1)
+	go func() { served <- proxy.Serve(listener) }()
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.rt.ctx), egressBound)
+		defer cancel()
+		return errors.Join(closed(listener.Close()), proxy.Close(ctx), closed(<-served))
+	}
+}
+
+// egressBound is how long connections of a command that is gone may take to end.
+const egressBound = shutdownBound / 4
+
+// closed drops the error that closing a listener causes by itself.
+func closed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// startFailure gives a program that cannot be run the exit code of shells.
+func startFailure(err error) error {
+	var se *sandbox.StartError
+	if !errors.As(err, &se) {
+		return err
+	}
+	code := exitNotExecutable
+	if errors.Is(se.Err, syscall.ENOENT) && se.Step == "exec" {
+		code = exitNotFound
+	}
+	return exitError{code: code, err: err}
 }
 
 // doctorCmd prints what this machine can guarantee.
@@ -56,12 +224,65 @@ type doctorCmd struct {
 	JSON bool `name:"json" help:"Print the report as JSON."`
 }
 
-// Run prints it.
+// Run tries the sandbox and prints what it holds. The exit code is 4 when a run
+// with the default requirements would be refused.
 func (c *doctorCmd) Run(rt *runtime) error {
 	r := sandbox.Probe()
-	if c.JSON {
-		return json.NewEncoder(rt.stdout).Encode(r)
+	refused := false
+	for _, s := range r.Guarantees {
+		refused = refused || !s.Held && sandbox.DefaultRequire&s.Guarantee != 0
 	}
-	_, err := fmt.Fprintf(rt.stdout, "sandbox: %s\n", r.Level)
-	return err
+	var err error
+	if c.JSON {
+		e := json.NewEncoder(rt.stdout)
+		e.SetIndent("", "  ")
+		err = e.Encode(r)
+	} else {
+		_, err = io.WriteString(rt.stdout, doctorText(r, refused))
+	}
+	if err != nil {
+		return err
+	}
+	if refused {
+		return exitSilently(runner.ExitSandbox)
+	}
+	return nil
+}
+
+// doctorText is the report for people.
+func doctorText(r sandbox.Report, refused bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "nightshift %s, sandbox level: %s\n\n", version, r.Level)
+	hints := map[string]bool{}
+	for _, s := range r.Guarantees {
+		word := "yes"
+		if !s.Held {
+			word = "NO"
+		}
+		fmt.Fprintf(&b, "  %-3s %-18s %s\n", word, s.Name, s.Mechanism)
+		if s.Why != "" {
+			fmt.Fprintf(&b, "      %-18s because: %s\n", "", s.Why)
+		}
+		if s.Hint != "" && !s.Held {
+			hints[s.Hint] = true
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "\nnote: %s\n", n)
+	}
+	if len(hints) > 0 {
+		b.WriteString("\nWhat to do:\n")
+		for _, s := range r.Guarantees {
+			if hints[s.Hint] {
+				delete(hints, s.Hint)
+				fmt.Fprintf(&b, "  - %s\n", s.Hint)
+			}
+		}
+	}
+	if refused {
+		b.WriteString("\nRuns are refused here (exit code 4) until this is changed, or until sandbox.require asks for less.\n")
+	} else {
+		b.WriteString("\nRuns are confined here as the defaults require.\n")
+	}
+	return b.String()
 }

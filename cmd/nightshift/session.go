@@ -156,7 +156,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
 		Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
-		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(),
+		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
 	}
 	return opts, nil
 }
