@@ -406,7 +406,9 @@ func (s *session) openModel(key string) (model.Streamer, error) {
 		if err != nil {
 			return nil, usageError("--model-script: %v", err)
 		}
-		script, err := model.NewScript(s.flags.ModelScript, data, model.ScriptOptions{Emit: s.log.Emit})
+		p := s.policy.Config().Provider
+		script, err := model.NewScript(s.flags.ModelScript, data, model.ScriptOptions{Emit: s.log.Emit, RequestMaxRetries: &p.RequestMaxRetries, StreamMaxRetries: &p.StreamMaxRetries,
+			IdleTimeout: p.StreamIdleTimeout, RetryBudget: p.RetryBudget})
 		if err != nil {
 			return nil, exitError{code: runner.ExitUsage, err: err}
 		}
