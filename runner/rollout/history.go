@@ -27,22 +27,34 @@ type message struct {
 	Content json.RawMessage `json:"content"`
 }
 
-func (m message) text() string {
+// texts are the texts of the message's parts.
+func (m message) texts() []string {
 	var parts []struct {
 		Text string `json:"text"`
 	}
 	if json.Unmarshal(m.Content, &parts) != nil {
 		var s string
 		if json.Unmarshal(m.Content, &s) != nil {
-			return ""
+			return nil
 		}
-		return s
+		return []string{s}
 	}
-	var b strings.Builder
+	var list []string
 	for _, p := range parts {
-		b.WriteString(p.Text)
+		list = append(list, p.Text)
 	}
-	return b.String()
+	return list
+}
+
+func (m message) text() string { return strings.Join(m.texts(), "") }
+
+// lastText is the last text: images stand before what was asked.
+func (m message) lastText() string {
+	list := m.texts()
+	if len(list) == 0 {
+		return ""
+	}
+	return list[len(list)-1]
 }
 
 // add applies one line.

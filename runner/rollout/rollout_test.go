@@ -62,7 +62,6 @@ func record(t *testing.T, s *Store, cwd string) string {
 	w, err := s.Create(Meta{Cwd: cwd, Version: "1.2.3", Provider: "mock", Model: "m", Git: &event.GitState{Commit: "abc", Branch: "main"}})
 	check(t, err)
 	check(t, w.Turn(TurnContext{TurnID: "t1", Cwd: cwd, Model: "m", Effort: "low", Sandbox: "workspace-write"}))
-	check(t, w.Prompt("colour?"))
 	check(t, w.Item(say("user", "colour?")))
 	check(t, w.Item(say("assistant", "teal")))
 	u := event.Usage{Input: 100, CachedInput: 20, Output: 10, Reasoning: 3}
@@ -108,6 +107,38 @@ func TestThreadIsPrivateAndComplete(t *testing.T) {
 	}
 	if h.Turns != 1 || h.Model != "m" || h.Effort != "low" || h.Sandbox != "workspace-write" || len(h.Notices) != 0 {
 		t.Errorf("history: %+v", h)
+	}
+}
+
+// The events beside the items are what lists of threads show.
+func TestMessagesAreEventsToo(t *testing.T) {
+	s := &Store{Home: t.TempDir()}
+	w, err := s.Create(Meta{Cwd: "/w"})
+	check(t, err)
+	check(t, w.Item(say("user", "<environment_context>x</environment_context>")))
+	for _, turn := range []string{"t1", "t2"} {
+		check(t, w.Turn(TurnContext{TurnID: turn}))
+		check(t, w.Item(say("developer", "context")))
+		check(t, w.Item(model.Item{Raw: json.RawMessage(`{"type":"message","role":"user","content":[{"type":"input_text","text":"<image name=[Image #1]>"},{"type":"input_image","image_url":"x"},{"type":"input_text","text":"ask ` + turn + `"}]}`)}))
+		check(t, w.Item(say("user", "a hook says: go on")))
+		check(t, w.Item(say("assistant", "answer")))
+	}
+	check(t, w.Close())
+	b, err := os.ReadFile(w.Path())
+	check(t, err)
+	var got []string
+	for text := range strings.Lines(string(b)) {
+		var l struct {
+			Type    string
+			Payload struct{ Type, Message string }
+		}
+		check(t, json.Unmarshal([]byte(text), &l))
+		if l.Type == typeEvent && l.Payload.Message != "" {
+			got = append(got, l.Payload.Type+" "+l.Payload.Message)
+		}
+	}
+	if want := "user_message ask t1, agent_message answer, user_message ask t2, agent_message answer"; strings.Join(got, ", ") != want {
+		t.Errorf("events: %v", got)
 	}
 }
 
@@ -318,7 +349,6 @@ func TestSecretsStayOut(t *testing.T) {
 	s := &Store{Home: t.TempDir(), Mask: blot{"tok-123"}}
 	w, err := s.Create(Meta{Cwd: "/w", Base: "tok-123"})
 	check(t, err)
-	check(t, w.Prompt("tok-123"))
 	check(t, w.Item(say("assistant", "use tok-123")))
 	check(t, w.Event(json.RawMessage("{\"type\":\"x\",\n\"v\":\"tok-123\"}")))
 	check(t, w.Compacted("tok-123", []model.Item{say("user", "tok-123")}))
@@ -338,7 +368,7 @@ func TestSecretsStayOut(t *testing.T) {
 
 func TestEphemeralWriterWritesNothing(t *testing.T) {
 	var w *Writer
-	check(t, errors.Join(w.Turn(TurnContext{}), w.Prompt("x"), w.Item(say("user", "x")), w.Usage("", event.Usage{}, event.Usage{}, event.Usage{}),
+	check(t, errors.Join(w.Turn(TurnContext{}), w.Item(say("user", "x")), w.Usage("", event.Usage{}, event.Usage{}, event.Usage{}),
 		w.Compacted("", nil), w.Event(nil), w.EndTurn("", "", ""), w.Sync(), w.Close()))
 	if w.ID() != "" || w.Path() != "" {
 		t.Error("an ephemeral thread has a file")

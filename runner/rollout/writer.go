@@ -30,6 +30,7 @@ type Writer struct {
 	file  *os.File
 	err   error
 	turn  string
+	asks  bool // the prompt of the turn has not been recorded yet
 	dirty bool // lines since the last sync
 	// ordinal of the next line when the file is in the paginated layout.
 	ordinal *int64
@@ -175,7 +176,7 @@ func (w *Writer) Turn(t TurnContext) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.turn = t.TurnID
+	w.turn, w.asks = t.TurnID, true
 	if err := w.append(typeEvent, map[string]any{
 		"type": "task_started", "turn_id": t.TurnID, "started_at": w.store.now().Unix(), "model_context_window": nil,
 	}); err != nil {
@@ -197,13 +198,9 @@ func (w *Writer) Turn(t TurnContext) error {
 	return w.append(typeTurn, c)
 }
 
-// Prompt records what the user asked, for lists of threads. The item of the
-// history is appended by Item.
-func (w *Writer) Prompt(text string) error {
-	return w.write(typeEvent, map[string]any{"type": "user_message", "message": text, "images": []string{}, "local_images": []string{}, "text_elements": []string{}})
-}
-
-// Item appends one item of the history.
+// Item appends one item of the history. The first message of the user in a turn
+// is the turn's prompt and, like the model's messages, is recorded as an event
+// too: lists of threads show those.
 func (w *Writer) Item(it model.Item) error {
 	if w == nil {
 		return nil
@@ -212,6 +209,16 @@ func (w *Writer) Item(it model.Item) error {
 	defer w.mu.Unlock()
 	if err := w.append(typeItem, it.Raw); err != nil {
 		return err
+	}
+	if w.asks && isPrompt(it.Raw) {
+		w.asks = false
+		var m message
+		if err := json.Unmarshal(it.Raw, &m); err != nil {
+			return fmt.Errorf("thread %s: %w", w.id, err)
+		}
+		return w.append(typeEvent, map[string]any{
+			"type": "user_message", "message": m.lastText(), "images": []string{}, "local_images": []string{}, "text_elements": []string{},
+		})
 	}
 	if text := assistantText(it.Raw); text != "" {
 		return w.append(typeEvent, map[string]any{"type": "agent_message", "message": text})

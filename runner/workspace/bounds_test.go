@@ -1,11 +1,15 @@
 package workspace
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 func omitted(list []string) string { return strings.Join(list, "\n") }
@@ -192,6 +196,15 @@ func TestOddRepositories(t *testing.T) {
 			git(t, dir, "gc", "-q")
 			return clone
 		},
+		"owned by somebody else": func(t *testing.T) string {
+			dir := repo(t, files)
+			if os.Getuid() == 0 { // only root can give files away
+				check(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+					return errors.Join(err, os.Lchown(path, 65534, 65534))
+				}))
+			}
+			return dir
+		},
 		"carriage returns by setting": func(t *testing.T) string {
 			dir := repo(t, files)
 			git(t, dir, "config", "core.autocrlf", "true")
@@ -217,6 +230,28 @@ func TestOddRepositories(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is denied to commands is denied to git too; that must not look like a
+// change, and its content must not come into the patch.
+func TestDeniedPaths(t *testing.T) {
+	dir := repo(t, map[string]string{"a": "a\n", "private/key": "tok-123\n", ".env": "tok-123\n"})
+	facts, err := Find(dir)
+	check(t, err)
+	d := Open(Options{
+		Facts: facts, Private: filepath.Join(t.TempDir(), "p"), Env: os.Environ(),
+		Spec: sandbox.Spec{Deny: []string{filepath.Join(dir, "private"), filepath.Join(dir, ".env")}},
+	})
+	check(t, d.Ready(t.Context()))
+	put(t, dir, map[string]string{"a": "b\n", ".env": "tok-1234\n"})
+	diff := d.Diff(t.Context())
+	if diff.Error != "" || stats(diff.Files) != "update a +1-1" || diff.Dirty || strings.Contains(diff.Patch, "tok-123") {
+		t.Errorf("%s %s dirty %v\n%s", diff.Error, stats(diff.Files), diff.Dirty, diff.Patch)
+	}
+	if len(diff.Omitted) != 1 || !strings.HasPrefix(diff.Omitted[0], ".env: changed") {
+		t.Errorf("omitted: %q", diff.Omitted)
+	}
+	check(t, d.Close())
 }
 
 func FuzzParseStat(f *testing.F) {

@@ -189,6 +189,7 @@ func (d *Dir) addScope(ctx context.Context, git *gitRunner, source Facts, prefix
 	if err != nil {
 		return err
 	}
+	v.deny = d.o.Spec.Deny
 	first, err := v.before(ctx, d.o.Bounds)
 	if err != nil {
 		return err
@@ -254,7 +255,7 @@ func (d *Dir) findBase(ctx context.Context) error {
 		if committed == "" {
 			committed = s.view.emptyTree(ctx)
 		}
-		d.dirty = d.dirty || committed != s.first.tree || len(s.first.unkept) > 0 || len(s.first.nested) > 0
+		d.dirty = d.dirty || committed != s.first.tree || s.first.differs || len(s.first.nested) > 0
 	}
 	return ctx.Err()
 }

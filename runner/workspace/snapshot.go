@@ -16,6 +16,8 @@ import (
 type snapshot struct {
 	tree   string
 	unkept map[string]signature
+	// differs: something unkept is not what the commit says.
+	differs bool
 	// nested are folders that are repositories of their own.
 	nested []string
 	notes  []string
@@ -37,13 +39,13 @@ func (v *view) before(ctx context.Context, b Bounds) (snapshot, error) {
 		}
 		sig, ok := v.sign(e.path)
 		switch {
-		case !ok: // gone, or not a file: the tree says the same
+		case v.denied(e.path): // whether it was changed before the run nobody can say
+			s.unkept[e.path] = sig
+		case !ok: // gone: the tree says the same
 			keep = append(keep, e.path)
-		case !diffable(sig.mode):
-			s.unkept[e.path] = sig
-		case sig.size > b.FileBytes,
+		case !diffable(sig.mode), sig.size > b.FileBytes,
 			e.untracked && (untracked+sig.size > b.UntrackedAll || len(keep) >= b.Entries):
-			s.unkept[e.path] = sig
+			s.unkept[e.path], s.differs = sig, true
 		default:
 			if e.untracked {
 				untracked += sig.size
@@ -57,7 +59,7 @@ func (v *view) before(ctx context.Context, b Bounds) (snapshot, error) {
 	}
 	for _, path := range refused {
 		sig, _ := v.sign(path)
-		s.unkept[path] = sig
+		s.unkept[path], s.differs = sig, true
 	}
 	s.tree, err = v.tree(ctx)
 	return s, err
@@ -85,9 +87,11 @@ func (v *view) after(ctx context.Context, first snapshot, b Bounds) (snapshot, e
 		sig, ok := v.sign(e.path)
 		old, unkept := first.unkept[e.path]
 		switch {
-		case unkept && ok && sig == old:
+		case unkept && sig == old:
 		case unkept:
 			s.notes = append(s.notes, e.path+": changed, but it was too large or too odd to keep a copy of before the run")
+		case v.denied(e.path):
+			s.notes = append(s.notes, e.path+": lies where reading is denied")
 		case ok && !diffable(sig.mode):
 			s.notes = append(s.notes, e.path+": neither a file nor a link")
 		case ok && sig.size > b.FileBytes:
@@ -96,8 +100,8 @@ func (v *view) after(ctx context.Context, first snapshot, b Bounds) (snapshot, e
 			keep = append(keep, e.path)
 		}
 	}
-	for path := range first.unkept {
-		if _, ok := v.sign(path); !ok && !listed[path] {
+	for path, old := range first.unkept {
+		if _, ok := v.sign(path); !ok && !listed[path] && old != (signature{}) {
 			s.notes = append(s.notes, path+": deleted, but it was too large or too odd to keep a copy of before the run")
 		}
 	}

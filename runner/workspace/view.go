@@ -20,9 +20,10 @@ import (
 // tree runs nothing that the repository names and changes nothing in it.
 type view struct {
 	git    *gitRunner
-	root   string // work tree
-	dir    string // private git folder
-	source Facts  // the repository; GitDir "" outside git
+	root   string   // work tree
+	dir    string   // private git folder
+	source Facts    // the repository; GitDir "" outside git
+	deny   []string // what git cannot read in its sandbox
 	// index is what the user's index looked like when it was copied.
 	index signature
 }
@@ -193,6 +194,15 @@ func readBounded(file string, max int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: larger than %d bytes", file, max)
 	}
 	return b, nil
+}
+
+// denied tells whether git sees something else at a path than what is there.
+func (v *view) denied(path string) bool {
+	abs := filepath.Join(v.root, path)
+	return slices.ContainsFunc(v.deny, func(dir string) bool {
+		rel, err := filepath.Rel(dir, abs)
+		return err == nil && filepath.IsLocal(rel)
+	})
 }
 
 // do runs git on the private folder and the work tree.
