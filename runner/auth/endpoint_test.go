@@ -241,6 +241,31 @@ func TestPartialAnswers(t *testing.T) {
 	}
 }
 
+// TestSenselessRotation is the endpoint that would empty a login: it takes the
+// refresh token, gives another one and no access token, again and again.
+func TestSenselessRotation(t *testing.T) {
+	for _, life := range []time.Duration{2 * time.Minute, -time.Hour} {
+		r := newRig(t, life)
+		o := &outside{}
+		r.src.Writeback = o.put
+		r.tokens.Always(runnertest.TokenAnswer{Honest: true, Fields: map[string]string{"access_token": "-"}})
+		for range 2 { // runs
+			c := r.load()
+			for range 5 {
+				if _, err := authorize(c); (err != nil) != (life < 0) {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n := len(r.tokens.Requests()); n != 1 {
+			t.Errorf("%d requests", n)
+		}
+		if tokensOf(t, r.read())["refresh_token"] != r.tokens.Refresh() || o.has != r.read() {
+			t.Error("the new refresh token was lost")
+		}
+	}
+}
+
 func tokensOf(t *testing.T, text string) map[string]string {
 	t.Helper()
 	var file struct{ Tokens map[string]any }

@@ -89,7 +89,7 @@ func TestKillWhileRecovering(t *testing.T) {
 	for _, sc := range killScenes {
 		t.Run(sc.name, func(t *testing.T) {
 			tried := 0
-			for at := 15; at < 56; at += 5 {
+			for at := 15; at < 56; at += 8 {
 				for again := 1; ; again++ {
 					if !killTwice(t, sc, at, again) {
 						break

@@ -246,7 +246,8 @@ func startChild(t *testing.T, spec childSpec) *child {
 		t.Fatal(err)
 	}
 	c := &child{cmd: exec.Command(self)}
-	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	// The race detector sleeps for a second at each exit otherwise.
+	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
 	if len(spec.Setup) > 0 {
 		c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}

@@ -142,7 +142,12 @@ func (c *Credential) renewLocked(f *flight, l *lock, r renewal, said *event.Auth
 		fail = c.examine(snap.bundle, &n)
 	}
 	if fail != nil {
-		c.remember(l, refresh, fail)
+		// The failure is held against the token that is there from now on.
+		token := refresh
+		if !n.refresh.Empty() {
+			token = n.refresh
+		}
+		c.remember(l, token, fail)
 	}
 	if fail != nil && (n.refresh.Empty() || n.refresh.Equal(refresh)) {
 		if slot != nil {
@@ -286,7 +291,12 @@ func (c *Credential) keep(l *lock, snap *snapshot, slot *slot, n renewed, r rene
 	if c.src.Writeback != nil {
 		// Before the bundle is in auth.json: a debt that is noted too early is not
 		// one, since the digest does not fit.
-		l.writeNote(note{Unsent: digest(text)})
+		n := note{}
+		if before != nil {
+			n = noted
+		}
+		n.Unsent = digest(text)
+		l.writeNote(n)
 	}
 	at := stored{how: nowhere}
 	if slot != nil {
