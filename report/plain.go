@@ -90,7 +90,7 @@ func commandAt(s string, i int, lineStart bool) int {
 		if !strings.HasPrefix(s[i:], "##") {
 			return 0
 		}
-		for j := i + 2; j < len(s) && j < i+2+maxCommandWord; j++ {
+		for j := i + 2; j < len(s); j++ {
 			switch c := s[j]; {
 			case c == '[':
 				return 2
@@ -107,9 +107,6 @@ func commandAt(s string, i int, lineStart bool) int {
 	}
 	return 0
 }
-
-// maxCommandWord bounds the word in ##word[: the longest known is "teamcity".
-const maxCommandWord = 32
 
 func acts(r rune) bool {
 	if r < 0x20 || r >= 0x7f && r < 0xa0 {
@@ -173,24 +170,22 @@ const plainLine = 64 << 10
 func (p *PlainWriter) Write(b []byte) (int, error) {
 	p.line = append(p.line, b...)
 	end := bytes.LastIndexAny(p.line, "\n\r") + 1
-	if end == 0 && len(p.line) < plainLine {
-		return len(b), nil
-	}
-	if end > 0 && p.line[end-1] == '\r' && end == len(p.line) {
+	if end > 0 && end == len(p.line) && p.line[end-1] == '\r' {
 		end-- // its newline may come with the next write
 	}
-	if end == 0 {
+	switch {
+	case end > 0:
+		if err := p.emit(p.line[:end]); err != nil {
+			return 0, err
+		}
+		p.line = append(p.line[:0], p.line[end:]...)
+	case len(p.line) >= plainLine:
 		// A very long line is broken: the rest starts a new one.
 		if err := p.emit(append(p.line, '\n')); err != nil {
 			return 0, err
 		}
 		p.line = p.line[:0]
-		return len(b), nil
 	}
-	if err := p.emit(p.line[:end]); err != nil {
-		return 0, err
-	}
-	p.line = append(p.line[:0], p.line[end:]...)
 	return len(b), nil
 }
 
