@@ -44,8 +44,9 @@ const MinSecret = 6
 // handed in after Add has returned. A nil Redactor masks nothing.
 type Redactor struct {
 	mu      sync.Mutex
-	secrets []secret // guarded by mu
-	short   []string // guarded by mu; names of the secrets that were refused
+	secrets []secret        // guarded by mu
+	known   map[string]bool // guarded by mu; their values
+	short   []string        // guarded by mu; names of the secrets that were refused
 
 	current atomic.Pointer[matcher] // nil after Add, until the next use
 	scratch sync.Pool               // of *scratch
@@ -92,17 +93,25 @@ func (r *Redactor) Notices() []Notice {
 
 // add records value and the secrets inside it.
 func (r *Redactor) add(value, name string) {
-	if len(value) < MinSecret || slices.ContainsFunc(r.secrets, func(s secret) bool { return s.value == value }) {
+	if len(value) < MinSecret || r.known[value] {
 		return
 	}
+	if r.known == nil {
+		r.known = map[string]bool{}
+	}
+	r.known[value] = true
 	r.secrets = append(r.secrets, secret{name, value})
 	for _, part := range parts(value) {
 		r.add(part, name)
 	}
 }
 
-// minPart keeps the harmless lines of a key file or a JSON document readable.
-const minPart = 16
+const (
+	// minPart keeps the harmless lines of a key file or a JSON document readable.
+	minPart = 16
+	// maxParts bounds what is made of one secret; a key file has some fifty lines.
+	maxParts = 1000
+)
 
 // parts finds the secrets within a secret.
 func parts(value string) []string {
@@ -117,7 +126,7 @@ func parts(value string) []string {
 		var lines []string
 		for line := range strings.Lines(value) {
 			line = strings.TrimSpace(line)
-			if len(line) >= minPart && !strings.HasPrefix(line, "-----") {
+			if len(line) >= minPart && !strings.HasPrefix(line, "-----") && len(lines) < maxParts {
 				lines = append(lines, line)
 			}
 		}

@@ -3,7 +3,6 @@ package event
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"slices"
 )
 
 // coded is a secret in the digits of an alphabet: those that the secret decides
@@ -96,7 +95,8 @@ type codedIndex struct {
 	bits     uint // of a digit
 	anchor   int  // first digits that are looked up together
 	codes    []coded
-	longest  int // digits of the longest code
+	have     map[string]bool // digits of codes
+	longest  int             // digits of the longest code
 	shortest int
 	seen     []uint64           // set of anchors
 	starts   map[uint32][]int32 // anchor to codes
@@ -104,11 +104,11 @@ type codedIndex struct {
 }
 
 func newBase64Index() codedIndex {
-	return codedIndex{class: &base64Class, gap: base64Gap, bits: 6, anchor: 3, seen: make([]uint64, 1<<18/64), starts: map[uint32][]int32{}}
+	return codedIndex{class: &base64Class, gap: base64Gap, bits: 6, anchor: 3, seen: make([]uint64, 1<<18/64), starts: map[uint32][]int32{}, have: map[string]bool{}}
 }
 
 func newHexIndex() codedIndex {
-	return codedIndex{class: &hexClass, gap: hexGap, bits: 4, anchor: 4, seen: make([]uint64, 1<<16/64), starts: map[uint32][]int32{}}
+	return codedIndex{class: &hexClass, gap: hexGap, bits: 4, anchor: 4, seen: make([]uint64, 1<<16/64), starts: map[uint32][]int32{}, have: map[string]bool{}}
 }
 
 // maxIndent bounds the blanks at the start of a line of base64.
@@ -147,11 +147,10 @@ func hexGap(text []byte, i int) int {
 }
 
 func (x *codedIndex) add(c coded) {
-	if len(c.digits) < x.anchor || slices.ContainsFunc(x.codes, func(o coded) bool {
-		return o.secret == c.secret && o.after == c.after && slices.Equal(o.digits, c.digits)
-	}) {
+	if len(c.digits) < x.anchor || x.have[string(c.digits)] {
 		return
 	}
+	x.have[string(c.digits)] = true
 	n := int32(len(x.codes))
 	x.codes = append(x.codes, c)
 	x.longest = max(x.longest, len(c.digits))

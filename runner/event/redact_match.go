@@ -145,6 +145,7 @@ func (m *matcher) replace(dst, text []byte, from, to int, spans []span) []byte {
 // plainIndex finds texts by the method of Wu and Manber: of a window as long as
 // the shortest text the last two bytes say how far the window may move.
 type plainIndex struct {
+	have    map[string]bool // texts
 	texts   [][]byte
 	secrets []int
 	window  int
@@ -158,11 +159,13 @@ type plainIndex struct {
 func block(a, b byte) int { return (int(a)<<7 ^ int(b)) & (1<<14 - 1) }
 
 func (x *plainIndex) add(text string, secret int) {
-	for i, have := range x.texts {
-		if x.secrets[i] == secret && string(have) == text {
-			return
-		}
+	if x.have[text] {
+		return
 	}
+	if x.have == nil {
+		x.have = map[string]bool{}
+	}
+	x.have[text] = true
 	x.texts = append(x.texts, []byte(text))
 	x.secrets = append(x.secrets, secret)
 }
