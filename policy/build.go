@@ -31,6 +31,7 @@ type builder struct {
 // sandbox mode, then what depends on it.
 func (b *builder) build() {
 	b.root = b.merged(b.layers)
+	b.managedOverrides()
 	b.applyDefaults()
 	b.applyPins()
 	b.applyMaxima()
@@ -129,6 +130,29 @@ func (b *builder) paths(path ...string) []string {
 		out = append(out, b.resolve(i.text, i.layer))
 	}
 	return out
+}
+
+// managedOverrides tells of -c values that the managed file replaces.
+func (b *builder) managedOverrides() {
+	var managed *layer
+	for _, l := range b.layers {
+		if l.name == "managed" {
+			managed = l
+		}
+	}
+	if managed == nil {
+		return
+	}
+	for _, l := range b.layers {
+		if l.name != "session-flags" {
+			continue
+		}
+		for _, s := range l.found.found {
+			if v := managed.root.get(s.path...); v != nil && v.kind != kTable && v.String() != s.at.String() {
+				b.notice("managed_override", fmt.Sprintf("%s has no effect: %s sets %s", s.at.origin(), v.origin(), dotted(s.path)), v.origin(), "", "")
+			}
+		}
+	}
 }
 
 func (b *builder) applyDefaults() {
@@ -550,6 +574,9 @@ func (b *builder) auth() {
 // approval says what becomes of approval_policy: nothing, since nobody answers.
 func (b *builder) approval() {
 	b.cfg.ApprovalPolicy = "never"
+	if a := b.q.approvals; a != nil && !a.has("never") {
+		b.notice("approval_granular", fmt.Sprintf("requirements let some actions be asked about; in this unattended run each of them is denied (set by %s)", a.origin()), a.origin(), "", "")
+	}
 	if r := b.q.reviewers; b.src.Flags.ApproveForMe && !r.has("auto_review") {
 		words := map[string]string{"user": "User", "auto_review": "AutoReview", "guardian_subagent": "AutoReview"}
 		var set []string

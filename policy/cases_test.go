@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,14 @@ func flags(t testing.TB, s Sources, args []string) (Sources, error) {
 			s.Flags.Model = value()
 		case "-p":
 			s.Profile = value()
+		case "--requirements":
+			s.Requirements = append(s.Requirements, value())
+		case "--trust":
+			s.Overrides = append(s.Overrides, Override{Key: fmt.Sprintf("projects.%q.trust_level", s.Cwd), Value: `"trusted"`, Flag: "--trust"})
+		case "--ignore-user-config":
+			s.IgnoreUser = true
+		case "--ignore-rules":
+			s.IgnoreRules = true
 		case "--strict-config":
 			s.Strict = true
 		case "--approve-for-me":
