@@ -29,6 +29,7 @@ type Sandbox struct {
 
 	mu      sync.Mutex
 	init    *initConn // confined commands, or all of them under danger-full-access
+	proxy   *proxyListener
 	outside *initConn // Command.Unsandboxed; made when first needed
 	closed  bool
 }
@@ -63,6 +64,9 @@ func (b *Sandbox) open(ctx context.Context) error {
 	}
 	if b.init == nil {
 		return tried.err
+	}
+	if b.init.proxy != nil {
+		b.proxy = newProxyListener(b.init.proxy)
 	}
 	return nil
 }
@@ -122,10 +126,10 @@ func (b *Sandbox) TmpDir() string {
 func (b *Sandbox) ProxyListener() net.Listener {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.init == nil || b.init.proxy == nil {
+	if b.proxy == nil {
 		return nil
 	}
-	return b.init.proxy
+	return b.proxy
 }
 
 // ProxyAddr is the proxy's address as commands see it; "" without NetProxy.
@@ -161,10 +165,40 @@ func (b *Sandbox) conn(ctx context.Context, outside bool) (*initConn, error) {
 		}
 		return b.outside, nil
 	}
-	if err := b.init.isLost(); err != nil {
-		return nil, err
+	if b.init.isLost() != nil {
+		if err := b.reopen(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return b.init, nil
+}
+
+// reopen replaces an init that was killed, for example when the machine ran out
+// of memory. The new one must hold what the old one held.
+func (b *Sandbox) reopen(ctx context.Context) error {
+	old := b.init
+	if err := old.stop(); err != nil {
+		return err
+	}
+	p := b.plan
+	if _, port, err := net.SplitHostPort(old.addr); err == nil {
+		p.ProxyPort = port // commands may have it in their environment
+	}
+	tried := launchFirst(&b.spec).climb(ctx, &p, b.group)
+	if tried.conn == nil {
+		return tried.err
+	}
+	r := b.makeReport(tried)
+	for i, s := range r.Guarantees {
+		if b.report.Guarantees[i].Held && !s.Held {
+			return errors.Join(&UnsupportedError{Missing: []Support{s}}, tried.conn.stop())
+		}
+	}
+	b.init = tried.conn
+	if b.proxy != nil {
+		b.proxy.replace(b.init.proxy)
+	}
+	return nil
 }
 
 func (c *initConn) isLost() error {
@@ -187,6 +221,9 @@ func (b *Sandbox) Close() error {
 	var errs []error
 	if b.spec.Mode == FullAccess {
 		b.group.kill()
+	}
+	if b.proxy != nil {
+		errs = append(errs, b.proxy.Close())
 	}
 	for _, c := range conns {
 		if c != nil {

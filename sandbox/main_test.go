@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,16 +12,25 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 )
 
-// The test binary is also the program that the attacks run under: started as
-// "sandbox.test confine …" it does what `nightshift sandbox` does.
+// The test binary is also the programs that tests run: started as
+// "sandbox.test confine …" it does what `nightshift sandbox` does, and as
+// "sandbox.test deny LAYERS -- …" it runs a program on a poorer kernel.
 func TestMain(m *testing.M) {
 	Init(testHelpers())
-	if len(os.Args) > 1 && os.Args[1] == "confine" {
-		os.Exit(confineMain(os.Args[2:]))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "confine":
+			os.Exit(confineMain(os.Args[2:]))
+		case "deny":
+			os.Exit(denyMain(os.Args[2:]))
+		}
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func testHelpers() map[string]HelperFunc {
@@ -57,7 +67,6 @@ func confineMain(args []string) int {
 	var deny, write, degrade stringList
 	mode := fs.String("mode", string(WorkspaceWrite), "")
 	network := fs.Bool("network", false, "")
-	require := fs.Bool("require", true, "")
 	fs.Var(&deny, "deny-read", "")
 	fs.Var(&write, "add-dir", "")
 	fs.Var(&degrade, "degrade", "")
@@ -70,15 +79,10 @@ func confineMain(args []string) int {
 		return 2
 	}
 	home := os.Getenv("HOME")
-	s := Spec{Mode: Mode(*mode), Workspace: cwd, Write: write, ProtectNames: []string{".git", ".codex", ".agents", ".aws"},
+	s := Spec{Mode: Mode(*mode), Workspace: cwd, Write: write, ProtectNames: protectNames, Require: DefaultRequire,
 		Deny: append(deny, DefaultDeny(home, "")...), Reveal: DefaultReveal(home, ""), Limits: DefaultLimits(), Degrade: degrade}
-	for _, name := range []string{"GITHUB_ENV"} {
-		if v := os.Getenv(name); v != "" {
-			s.Deny = append(s.Deny, filepath.Dir(v))
-		}
-	}
-	if *require {
-		s.Require = DefaultRequire
+	if f := os.Getenv("GITHUB_ENV"); f != "" {
+		s.Deny = append(s.Deny, filepath.Dir(f))
 	}
 	if *network {
 		s.Net.Mode = NetHost
@@ -99,4 +103,80 @@ func confineMain(args []string) int {
 		return 1
 	}
 	return x.Code
+}
+
+var protectNames = []string{".git", ".codex", ".agents", ".aws"}
+
+// testBound ends what hangs.
+const testBound = 60 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testBound)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// unsupported skips where the machine cannot confine; in CI that is a failure.
+func unsupported(t testing.TB, err error) {
+	t.Helper()
+	var ue *UnsupportedError
+	if errors.As(err, &ue) && os.Getenv("CI") == "" {
+		t.Skipf("this machine cannot confine: %v", err)
+	}
+}
+
+// openBox opens a sandbox that is closed with the test.
+func openBox(t testing.TB, s Spec) *Sandbox {
+	t.Helper()
+	if s.Mode == "" {
+		s.Mode = WorkspaceWrite
+	}
+	if s.Require == 0 && s.Mode != FullAccess {
+		s.Require = DefaultRequire
+	}
+	b, err := Open(testContext(t), s)
+	if err != nil {
+		unsupported(t, err)
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return b
+}
+
+// start starts a command that must start.
+func start(t testing.TB, b *Sandbox, c Command) *Process {
+	t.Helper()
+	if c.Env == nil {
+		c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
+	}
+	p, err := b.Start(testContext(t), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// finish reads all output and waits.
+func finish(t testing.TB, p *Process) (string, Exit) {
+	t.Helper()
+	out, err := io.ReadAll(p.Output())
+	if err != nil {
+		t.Errorf("output: %v", err)
+	}
+	x, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), x
+}
+
+// sh runs a script and returns its output without the last newline.
+func sh(t testing.TB, b *Sandbox, script string) (string, Exit) {
+	t.Helper()
+	out, x := finish(t, start(t, b, Command{Argv: []string{"sh", "-c", script}}))
+	return strings.TrimSuffix(out, "\n"), x
 }

@@ -375,12 +375,17 @@ func (c *initConn) stop() error {
 		<-c.dead
 	}
 	if c.proxy != nil {
-		if cerr := c.proxy.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+		if cerr := c.proxy.Close(); cerr != nil && !isClosed(cerr) {
 			err = errors.Join(err, cerr)
 		}
 	}
-	return errors.Join(err, c.wire.Close())
+	if cerr := c.wire.Close(); cerr != nil && !isClosed(cerr) {
+		err = errors.Join(err, cerr)
+	}
+	return err
 }
+
+func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }
 
 // confinedTree is the tree of a command of an init.
 type confinedTree struct {

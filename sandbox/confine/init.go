@@ -156,7 +156,7 @@ func (in *initProcess) confine() net.Listener {
 			}
 		}
 		if p.Net == NetProxy {
-			l, err := net.Listen("tcp4", "127.0.0.1:0")
+			l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", p.ProxyPort))
 			if err != nil {
 				f.fail(&layerError{LayerNet, "listening for the proxy", err})
 			} else {

@@ -35,8 +35,10 @@ type Plan struct {
 	Mask    []string // sockets of the host that can be seen
 	Sockets []string // sockets of the host that stay reachable
 
-	Net    Net
-	Limits Limits
+	Net Net
+	// ProxyPort is the port of NetProxy's listener; "" is any.
+	ProxyPort string
+	Limits    Limits
 	// Watch: no control group holds the limits.
 	Watch bool
 	// PIDs is a bound for the pid namespace where the kernel has one per

@@ -1,0 +1,3 @@
+package sandbox
+
+func denyMain(args []string) int { return 2 }
