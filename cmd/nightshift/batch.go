@@ -313,14 +313,6 @@ func (g *gated) Stream(ctx context.Context, r model.Request) iter.Seq2[model.Del
 	}
 }
 
-// Body shows the request as the inner client would send it.
-func (g *gated) Body(r model.Request) ([]byte, error) {
-	if m, ok := g.inner.(bodyMaker); ok {
-		return m.Body(r)
-	}
-	return json.Marshal(r)
-}
-
 // lastRecords keeps what a result is made of.
 type lastRecords struct {
 	thread string

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"os"
@@ -34,7 +33,7 @@ func (c *promptInputCmd) Run(rt *runtime) error {
 	s := quiet.session(&c.runFlags, "exec")
 	s.silent = true
 	var body []byte
-	s.wrap = func(inner model.Streamer) model.Streamer { return &capture{inner: inner, body: &body} }
+	s.wrap = func(model.Streamer) model.Streamer { return &capture{body: &body} }
 	err := s.run(promptSources{arg: c.Prompt, file: c.PromptFile})
 	if body == nil {
 		if err == nil {
@@ -46,27 +45,16 @@ func (c *promptInputCmd) Run(rt *runtime) error {
 	return err
 }
 
-// bodyMaker is a streamer that can show the body it would send.
-type bodyMaker interface {
-	Body(model.Request) ([]byte, error)
-}
-
 // capture keeps the first request and answers it with an end.
 type capture struct {
-	inner model.Streamer
-	body  *[]byte
+	body *[]byte
 }
 
 // Stream keeps r and yields an empty answer.
 func (c *capture) Stream(_ context.Context, r model.Request) iter.Seq2[model.Delta, error] {
 	return func(yield func(model.Delta, error) bool) {
 		var err error
-		if m, ok := c.inner.(bodyMaker); ok {
-			*c.body, err = m.Body(r)
-		} else {
-			*c.body, err = json.Marshal(r)
-		}
-		if err != nil {
+		if *c.body, err = model.Body(r); err != nil {
 			yield(model.Delta{}, err)
 			return
 		}

@@ -232,3 +232,6 @@ func excerpt(s string, n int) string {
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
+
+// Body is the request as it would be sent, for people who want to see it.
+func Body(r Request) ([]byte, error) { return encode(r) }
