@@ -275,7 +275,7 @@ func (b *builder) sandboxMode() {
 	}
 	b.cfg.SandboxMode = mode
 	if mode != b.str("sandbox_mode") && asked != nil {
-		b.root = b.root.with(&node{kind: kString, text: mode, layer: b.q.sandbox.layerOf(asked.layer)}, "sandbox_mode")
+		b.root = b.root.with(b.q.sandbox.instead(mode, asked), "sandbox_mode")
 	}
 }
 
@@ -313,12 +313,13 @@ func (b *builder) modeOrigin(mode string) string {
 	return b.q.profiles.origin()
 }
 
-// layerOf is the layer of the requirement, for values it has replaced.
-func (a *allowed) layerOf(fallback *layer) *layer {
-	if a == nil || a.at == nil {
-		return fallback
+// instead is a value that the list has put in the place of another.
+func (a *allowed) instead(text string, old *node) *node {
+	at := old
+	if a != nil {
+		at = a.at
 	}
-	return a.at.layer
+	return &node{kind: kString, text: text, layer: at.layer, line: at.line, column: at.column}
 }
 
 func (b *builder) refuseMode(at *node, mode string) {
@@ -391,7 +392,7 @@ func (b *builder) webSearch() {
 	}
 	b.notice("requirement_fallback", fmt.Sprintf("web_search = %q of %s is not allowed by requirements; %q holds (set by %s)", mode, from, fallback, limit.origin()), limit.origin(), "", wire)
 	b.cfg.WebSearch = fallback
-	b.root = b.root.with(&node{kind: kString, text: fallback, layer: limit.at.layer, line: limit.at.line}, "web_search")
+	b.root = b.root.with(limit.instead(fallback, limit.at), "web_search")
 }
 
 // model fills what concerns the model and its provider.
