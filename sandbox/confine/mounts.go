@@ -541,7 +541,8 @@ func (v *view) enter() error {
 
 // OpenNoLinks opens a place without following any link on the way.
 func OpenNoLinks(dir int, name string) (int, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	// Not with O_NOFOLLOW: that would open a link at the end of the path itself.
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(dir, name, &how)
 	if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return fd, err
