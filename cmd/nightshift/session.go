@@ -26,6 +26,12 @@ import (
 // finishBound is how long closing the sinks may take: files, then telemetry.
 const finishBound = 6 * time.Second
 
+// Bounds of the last write-back of a login: usually, and after a signal.
+const (
+	writebackClose = 60 * time.Second
+	signalClose    = 2 * time.Second
+)
+
 // session is one invocation of exec, resume, fork or review: it collects what
 // the run is made of, runs it, and tells how it ended.
 type session struct {
@@ -481,8 +487,9 @@ func (s *session) authSources(key string) auth.Sources {
 			BearerToken: p.BearerToken, RequiresOpenAIAuth: p.RequiresOpenAIAuth, BuiltIn: p.BuiltIn},
 		ForcedLoginMethod: cfg.Auth.ForcedLoginMethod, ForcedWorkspaces: cfg.Auth.ForcedWorkspaces,
 		AllowedMethods: cfg.Auth.AllowedMethods, AllowedWorkspaces: cfg.Auth.AllowedWorkspaces,
-		ReadOnlyOK: cfg.Auth.ReadOnlyOK, RescueDir: s.home, RefreshURL: s.rt.getenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
+		ReadOnlyOK: cfg.Auth.ReadOnlyOK, RescueDir: os.TempDir(), RefreshURL: s.rt.getenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
 		ChatGPTBaseURL: cfg.Auth.BaseURL, Emit: s.log.Emit,
+		HTTP: &http.Client{Transport: &http.Transport{Proxy: s.rt.proxy()}},
 		Mask: func(secret string) { s.mask.Add(secret, "credential") },
 	}
 	if cmd := cfg.Auth.Writeback; cmd != "" {
@@ -530,17 +537,15 @@ func (s *session) failed(err error) error {
 // of the last record; a file that was asked for and could not be written turns
 // a success into 8.
 func (s *session) finish(c event.RunCompleted) error {
-	ctx, cancel := context.WithTimeout(context.Background(), finishBound)
-	defer cancel()
-	if s.cred != nil {
-		if err := s.cred.Close(ctx); err != nil {
-			fmt.Fprintf(s.rt.stderr, "error: %v\n", err)
-			if c.ExitCode == 0 {
-				o := runner.Classify(err)
-				c.Outcome, c.Class, c.ExitCode, c.Message, c.Hint = o.Outcome, o.Class, o.ExitCode, o.Message, o.Hint
-			}
+	if err := s.closeCredential(); err != nil {
+		printError(s.rt.stderr, err)
+		if c.ExitCode == 0 {
+			o := runner.Classify(err)
+			c.Outcome, c.Class, c.ExitCode, c.Message, c.Hint = o.Outcome, o.Class, o.ExitCode, o.Message, o.Hint
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), finishBound)
+	defer cancel()
 	err := errors.Join(s.log.Finish(ctx, c), s.sinks.close())
 	code := c.ExitCode
 	if err != nil {
@@ -550,6 +555,21 @@ func (s *session) finish(c event.RunCompleted) error {
 		}
 	}
 	return exitSilently(code)
+}
+
+// closeCredential makes the last write-back of a refreshed login. Only a signal
+// makes it hurry: a login that is lost is a person's morning.
+func (s *session) closeCredential() error {
+	if s.cred == nil {
+		return nil
+	}
+	bound := writebackClose
+	if context.Cause(s.rt.ctx) != nil {
+		bound = signalClose
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	return s.cred.Close(ctx)
 }
 
 // fixedClock counts instead of looking: ids and times of --deterministic.
