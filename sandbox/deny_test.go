@@ -1,3 +1,247 @@
 package sandbox
 
-func denyMain(args []string) int { return 2 }
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Poorer kernels and containers, made by a filter that refuses what they refuse.
+
+// deniedLayer is what a place lacks.
+type deniedLayer struct {
+	calls []uint32
+	errno unix.Errno
+	flags uint32 // of clone and unshare, refused with EPERM
+}
+
+var mountCalls = []uint32{unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR}
+
+var deniedLayers = map[string]deniedLayer{
+	"userns":       {flags: unix.CLONE_NEWUSER},
+	"allns":        {flags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP},
+	"netns":        {flags: unix.CLONE_NEWNET},
+	"landlock":     {calls: []uint32{unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF}, errno: unix.ENOSYS},
+	"landlock-off": {calls: []uint32{unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF}, errno: unix.EOPNOTSUPP},
+	"seccomp":      {calls: []uint32{unix.SYS_SECCOMP}, errno: unix.ENOSYS},
+	"mount":        {calls: append([]uint32{unix.SYS_MOUNT, unix.SYS_UMOUNT2}, mountCalls...), errno: unix.EPERM},
+	"newmount":     {calls: mountCalls, errno: unix.ENOSYS},
+	"setattr":      {calls: []uint32{unix.SYS_MOUNT_SETATTR}, errno: unix.ENOSYS},
+	"pivot":        {calls: []uint32{unix.SYS_PIVOT_ROOT}, errno: unix.EPERM},
+	"pidfd":        {calls: []uint32{unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_CLOSE_RANGE}, errno: unix.ENOSYS},
+	"openat2":      {calls: []uint32{unix.SYS_OPENAT2}, errno: unix.ENOSYS},
+	"clone3":       {calls: []uint32{unix.SYS_CLONE3}, errno: unix.ENOSYS},
+}
+
+// denyMain runs a program with layers taken away: deny LAYER[,LAYER…] -- CMD….
+func denyMain(args []string) int {
+	if len(args) < 3 || args[1] != "--" {
+		return 2
+	}
+	runtime.LockOSThread()
+	code := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
+	refuse := func(e unix.Errno) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(e)}
+	}
+	equals := func(nr uint32, skip uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jf: skip}
+	}
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	for name := range strings.SplitSeq(args[0], ",") {
+		l, ok := deniedLayers[name]
+		if !ok {
+			fmt.Fprintln(os.Stderr, "no layer", name)
+			return 2
+		}
+		for _, nr := range l.calls {
+			code = append(code, equals(nr, 1), refuse(l.errno))
+		}
+		if l.flags != 0 {
+			for _, nr := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
+				code = append(code, equals(nr, 4), unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16},
+					unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: l.flags, Jf: 1}, refuse(unix.EPERM), allow)
+			}
+			code = append(code, equals(unix.SYS_CLONE3, 1), refuse(unix.ENOSYS))
+		}
+	}
+	code = append(code, allow)
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	program, err := exec.LookPath(args[2])
+	if err == nil {
+		err = syscall.Exec(program, args[2:], os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 2
+}
+
+// probes are what a confined command tries; each prints a word when it works.
+const probes = `
+(echo x > "$OUT/file") 2>/dev/null && echo wrote-outside
+(mkdir -p .git/hooks && echo x > .git/hooks/h) 2>/dev/null && echo wrote-git
+(echo x > .codex/config.toml) 2>/dev/null && echo wrote-codex
+mv .git g 2>/dev/null && echo moved-git
+chmod 777 "$OUT/file" 2>/dev/null && echo changed-mode
+cat "$DENY/secret" 2>/dev/null
+cat private/secret 2>/dev/null
+(echo x > src/new) 2>/dev/null && echo -n fine
+echo
+kill -0 "$VICTIM" 2>/dev/null && echo signalled
+cat "/proc/$VICTIM/environ" 2>/dev/null | tr '\0' '\n' | grep VICTIMSECRET
+unshare -U true 2>/dev/null && echo made-userns
+setsid sleep 300 >/dev/null 2>&1 &
+`
+
+// For each layer that is taken away: what is still claimed still holds, and what
+// is required and missing is refused with the layer's name and exit code 4,
+// before anything runs.
+func TestFallbacks(t *testing.T) {
+	root := os.Geteuid() == 0
+	for _, c := range []struct {
+		layers   string
+		refused  string // part of the message; "" when it must work
+		ordinary string // the same for an ordinary user, when different
+	}{
+		{"userns", "", "user namespace unavailable (clone: EPERM)"},
+		{"allns", "user namespace unavailable (clone: EPERM)", ""},
+		{"netns", "user namespace unavailable (clone: EPERM)", ""},
+		{"landlock", "", ""},
+		{"landlock-off", "", ""},
+		{"seccomp", "seccomp unavailable (seccomp(SECCOMP_SET_MODE_FILTER): ENOSYS)", ""},
+		{"mount", "mount namespace unavailable (making / private: EPERM)", ""},
+		{"newmount", "", ""},
+		{"setattr", "", ""},
+		{"pivot", "", ""},
+		{"pidfd", "", ""},
+		{"openat2", "", ""},
+		{"clone3", "", ""},
+		{"newmount,pivot,landlock,openat2,pidfd,clone3", "", ""},
+	} {
+		t.Run(c.layers, func(t *testing.T) {
+			refused := c.refused
+			if !root && c.ordinary != "" {
+				refused = c.ordinary
+			}
+			got := underDenied(t, c.layers)
+			if refused != "" {
+				if got.code != 4 || !strings.Contains(got.stderr, refused) || got.stdout != "" {
+					t.Errorf("code %d, stdout %q, stderr %q; want a refusal that says %q", got.code, got.stdout, got.stderr, refused)
+				}
+				return
+			}
+			if got.code != 0 || got.stdout != "fine\n" {
+				t.Errorf("code %d stderr %q\nstdout %q", got.code, got.stderr, got.stdout)
+			}
+			if got.outside != "outside" || got.left {
+				t.Errorf("outside is %q, a process is left: %v", got.outside, got.left)
+			}
+		})
+	}
+}
+
+// The named weaker mechanisms hold what they claim.
+func TestDegraded(t *testing.T) {
+	for _, layers := range []string{"allns", "allns,pidfd", "mount"} {
+		t.Run(layers, func(t *testing.T) {
+			got := underDenied(t, layers, "--degrade", DegradeLandlock, "--degrade", DegradeOuterProc)
+			if got.code != 0 || got.stdout != "fine\n" {
+				t.Errorf("code %d stderr %q\nstdout %q", got.code, got.stderr, got.stdout)
+			}
+			if got.outside != "outside" || got.left {
+				t.Errorf("outside is %q, a process is left: %v", got.outside, got.left)
+			}
+		})
+	}
+	// Without Landlock there is nothing to stand on.
+	got := underDenied(t, "allns,landlock", "--degrade", DegradeLandlock, "--degrade", DegradeOuterProc)
+	if got.code != 4 || got.stdout != "" {
+		t.Errorf("code %d stdout %q stderr %q", got.code, got.stdout, got.stderr)
+	}
+}
+
+type deniedRun struct {
+	code           int
+	stdout, stderr string
+	outside        string
+	left           bool
+}
+
+// underDenied runs the probes confined on a poorer kernel.
+func underDenied(t *testing.T, layers string, flags ...string) deniedRun {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ws, out := world(t)
+	put(t, ws+"/.git/config", "x")
+	put(t, ws+"/src/f", "x")
+	put(t, ws+"/private/secret", "DENIED")
+	put(t, dir+"/deny/secret", "DENIED")
+	victim := exec.Command("sleep", "300")
+	victim.Env = []string{"VICTIMSECRET=x", "PATH=/bin:/usr/bin"}
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := victim.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = victim.Wait() // it was killed
+	}()
+	args := append([]string{"deny", layers, "--", self, "confine", "--deny-read", dir + "/deny", "--deny-read", ws + "/private"}, flags...)
+	marker := "nightshift-probe-" + filepath.Base(dir)
+	script := strings.ReplaceAll(probes, "sleep 300", "sh -c 'sleep 300 && : "+marker+"'")
+	cmd := exec.Command(self, append(args, "--", "sh", "-c", script)...)
+	cmd.Dir = ws
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "OUT=" + out, "DENY=" + dir + "/deny", fmt.Sprintf("VICTIM=%d", victim.Process.Pid)}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	var ee *exec.ExitError
+	if err != nil && !errors.As(err, &ee) {
+		t.Fatal(err)
+	}
+	r := deniedRun{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	b, err := os.ReadFile(out + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.outside = string(b)
+	if fi, err := os.Stat(out + "/file"); err != nil || fi.Mode().Perm() != 0o644 {
+		t.Errorf("the mode outside changed: %v %v", fi, err)
+	}
+	r.left = running(marker)
+	return r
+}
+
+// running tells whether a process has a word in its command line.
+func running(word string) bool {
+	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return false
+	}
+	for _, f := range list {
+		if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
