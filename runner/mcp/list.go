@@ -193,10 +193,7 @@ func clip(s string, max int) string {
 
 // errText is an error as the reference words it to the model.
 func errText(server, toolName string, err error, bound error) string {
-	cause := err.Error()
-	if code, message, ok := protocolError(err); ok {
-		cause = fmt.Sprintf("Mcp error: %d: %s", code, message)
-	}
+	cause := readable(err).Error()
 	if bound != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, bound)) {
 		cause = bound.Error()
 	}

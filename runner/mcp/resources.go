@@ -203,10 +203,19 @@ func (s *server) failed(ctx context.Context, method string, err error) error {
 	return fmt.Errorf("%s failed: %w", method, readable(err))
 }
 
+// refusal is a server's own refusal in the reference's words.
+type refusal struct {
+	code    int64
+	message string
+}
+
+// Error is the reference's text.
+func (r refusal) Error() string { return fmt.Sprintf("Mcp error: %d: %s", r.code, r.message) }
+
 // readable words a refusal of the protocol as the reference does.
 func readable(err error) error {
 	if code, message, ok := protocolError(err); ok {
-		return fmt.Errorf("Mcp error: %d: %s", code, message)
+		return refusal{code, message}
 	}
 	return err
 }

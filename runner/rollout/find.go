@@ -42,14 +42,14 @@ func (s *Store) findID(id string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	for _, f := range files {
-		info, err := describe(f)
-		if err == nil && info.ID != id {
-			err = fmt.Errorf("thread file %s belongs to thread %s", f.path, info.ID)
-		}
-		return info, err
+	if len(files) == 0 {
+		return Info{}, &NotFoundError{Ref: id}
 	}
-	return Info{}, &NotFoundError{Ref: id}
+	info, err := describe(files[0])
+	if err == nil && info.ID != id {
+		err = fmt.Errorf("thread file %s belongs to thread %s", files[0].path, info.ID)
+	}
+	return info, err
 }
 
 // Last returns the newest thread of cwd ("" = any folder), sub-agents left

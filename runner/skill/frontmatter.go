@@ -15,7 +15,7 @@ func frontMatter(text string) (name, description string, err error) {
 	text = strings.TrimPrefix(text, "\uFEFF")
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	if strings.TrimRight(lines[0], " \t") != "---" {
-		return "", "", errors.New("it does not begin with front matter between lines of ---")
+		return "", "", errors.New("it does not begin with front matter between two lines of three dashes")
 	}
 	end := 0
 	for i, l := range lines[1:] {
@@ -25,7 +25,7 @@ func frontMatter(text string) (name, description string, err error) {
 		}
 	}
 	if end == 0 {
-		return "", "", errors.New("its front matter does not end with a line of ---")
+		return "", "", errors.New("its front matter does not end with a line of three dashes")
 	}
 	fields, err := scalars(lines[1:end])
 	if err != nil {
@@ -36,7 +36,7 @@ func frontMatter(text string) (name, description string, err error) {
 	case name == "":
 		return "", "", errors.New("its front matter has no name")
 	case len(name) > maxNameLen || !isName(name):
-		return "", "", fmt.Errorf("its name %q is not made of at most %d letters, digits, and inner -, _ or :", name, maxNameLen)
+		return "", "", fmt.Errorf("its name %q is not made of at most %d letters and digits with - : or _ between them", name, maxNameLen)
 	case description == "":
 		return "", "", errors.New("its front matter has no description")
 	}
