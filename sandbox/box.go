@@ -26,6 +26,7 @@ type Sandbox struct {
 	holds    placeholders
 	group    *group // nil where none can be made: groupErr says why
 	groupErr error
+	noGroup  bool // do without, as where none is writable
 
 	mu      sync.Mutex
 	init    *initConn // confined commands, or all of them under danger-full-access
@@ -81,7 +82,7 @@ func (b *Sandbox) prepare() error {
 	if err := b.tmp.make(&b.spec); err != nil {
 		return err
 	}
-	if l := b.spec.Limits; l.MemoryBytes > 0 || l.Processes > 0 || l.CPUPercent > 0 {
+	if l := b.spec.Limits; !b.noGroup && (l.MemoryBytes > 0 || l.Processes > 0 || l.CPUPercent > 0) {
 		b.group, b.groupErr = newGroup(l)
 	}
 	held, found, err := b.holds.hold(r.hold)

@@ -3,8 +3,10 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -436,6 +438,14 @@ func (g *group) remove() error {
 		time.Sleep(confine.KillRound)
 	}
 	return err
+}
+
+// folders are the group's own, one for each hierarchy.
+func (g *group) folders() []string {
+	if g.v2 != nil {
+		return []string{g.dir}
+	}
+	return slices.Sorted(maps.Values(g.dirs))
 }
 
 // name says which interface carries the limits.

@@ -1,0 +1,186 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const hog = `
+import mmap, ctypes, time, sys
+m = mmap.mmap(-1, int(sys.argv[1]) << 20)
+ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(m)), 1, len(m))
+time.sleep(float(sys.argv[2])); print("had it")`
+
+func TestMemoryLimit(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: Limits{MemoryBytes: 256 << 20}})
+	got, x := py(t, b, hog, "64", "0.3")
+	if got != "had it" || x.Killed != "" {
+		t.Errorf("below the limit: %q %+v", got, x)
+	}
+	got, x = py(t, b, hog, "600", "20")
+	if got == "had it" || x.Signal != 9 || x.Killed != "memory" {
+		t.Errorf("above the limit: %q %+v", got, x)
+	}
+	if out, _ := sh(t, b, "echo fine"); out != "fine" {
+		t.Errorf("afterwards: %q", out)
+	}
+	if x.Measured == "cgroup" && x.PeakBytes < 128<<20 {
+		t.Errorf("peak %d", x.PeakBytes)
+	}
+}
+
+// Without a control group the init watches.
+func TestWatchedLimits(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	b := &Sandbox{spec: Spec{Mode: WorkspaceWrite, Workspace: ws, Limits: Limits{MemoryBytes: 256 << 20, Processes: 60}}, noGroup: true}
+	if err := b.open(testContext(t)); err != nil {
+		unsupported(t, err)
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	got, x := py(t, b, hog, "600", "20")
+	if got == "had it" || x.Killed != "memory" {
+		t.Errorf("memory: %q %+v", got, x)
+	}
+	got, x = py(t, b, `
+import os, time
+n = 0
+try:
+    for n in range(700):
+        if os.fork() == 0:
+            time.sleep(20); os._exit(0)
+    print("all")
+except OSError: print("stopped at", n)`)
+	if strings.Contains(got, "all") && x.Killed != "processes" {
+		t.Errorf("processes: %q %+v", got, x)
+	}
+	for _, s := range b.Report().Guarantees {
+		if s.Guarantee == Limited && (s.Held || s.Why == "" || s.Mechanism == "") {
+			t.Errorf("the report claims %+v", s)
+		}
+	}
+}
+
+func TestLimitsOfOneCommand(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws})
+	p := start(t, b, Command{Argv: []string{"python3", "-c", hog, "600", "20"}, Limits: Limits{MemoryBytes: 128 << 20}})
+	out, x := finish(t, p)
+	if strings.Contains(out, "had it") || x.Killed != "memory" {
+		t.Errorf("%q %+v", out, x)
+	}
+	p = start(t, b, Command{Argv: []string{"sh", "-c", "ulimit -n; ulimit -f; ulimit -c"}, Limits: Limits{OpenFiles: 77, FileBytes: 1 << 20}})
+	if out, _ := finish(t, p); out != "77\n2048\n0\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestFileSizeLimit(t *testing.T) {
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: Limits{FileBytes: 1 << 20}})
+	if _, x := sh(t, b, "head -c 3000000 /dev/zero > big"); x.Code == 0 {
+		t.Error("a file above the limit was written")
+	}
+	if n := size(t, filepath.Join(ws, "big")); n > 1<<20 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func TestDiskLimit(t *testing.T) {
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: Limits{DiskBytes: 64 << 20}})
+	// Blocks are given when data is flushed.
+	_, x := sh(t, b, "for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/zero of=f$i bs=1M count=50 conv=fsync 2>/dev/null; done; sleep 20")
+	if x.Killed != "disk" {
+		t.Errorf("%+v", x)
+	}
+	if _, x := sh(t, b, "rm f*"); x.Code != 0 {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestFallocateIsNotInstant(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws})
+	got, _ := py(t, b, `
+import os, ctypes
+fd = os.open("f", os.O_CREAT | os.O_RDWR)
+libc = ctypes.CDLL(None, use_errno=True)
+r = libc.fallocate(fd, 0, ctypes.c_long(0), ctypes.c_long(1 << 30)); print(r, ctypes.get_errno())
+os.posix_fallocate(fd, 0, 1 << 20); print(os.fstat(fd).st_size)`)
+	if got != "-1 95\n1048576" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: DefaultLimits()})
+	_, x := py(t, b, `
+import time
+x = bytearray(80 << 20)
+end = time.process_time() + 0.3
+while time.process_time() < end: pass`)
+	if x.CPU < 250*time.Millisecond || x.CPU > 20*time.Second {
+		t.Errorf("cpu %s", x.CPU)
+	}
+	if x.PeakBytes < 80<<20 || x.PeakBytes > 1<<30 {
+		t.Errorf("peak %d", x.PeakBytes)
+	}
+	if x.Measured != "cgroup" && x.Measured != "rusage" {
+		t.Errorf("measured by %q", x.Measured)
+	}
+	// What background children used counts too.
+	_, x = sh(t, b, `(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done) & wait; exit 0`)
+	if x.CPU < 5*time.Millisecond {
+		t.Errorf("cpu of a child: %s", x.CPU)
+	}
+}
+
+// Killed runners leave groups behind; the next one sweeps what nobody uses.
+func TestGroupsAreRemoved(t *testing.T) {
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: DefaultLimits()})
+	if b.group == nil {
+		t.Skipf("no control group here: %v", b.groupErr)
+	}
+	dirs := b.group.folders()
+	sh(t, b, "true")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if exists(d) {
+			t.Errorf("%s is still there", d)
+		}
+		stale := filepath.Join(filepath.Dir(d), cgroupPrefix+"999999999-1")
+		if err := os.Mkdir(stale, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := newGroup(DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.remove(); err != nil {
+		t.Error(err)
+	}
+	for _, d := range dirs {
+		if stale := filepath.Join(filepath.Dir(d), cgroupPrefix+"999999999-1"); exists(stale) {
+			t.Errorf("%s was not swept", stale)
+		}
+	}
+}
