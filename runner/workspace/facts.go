@@ -242,8 +242,11 @@ func remoteURL(file string) string {
 }
 
 func withoutCredentials(remote string) string {
-	if !strings.Contains(remote, "://") {
-		return remote // a path, or host:path whose user is part of the address
+	if !strings.Contains(remote, "://") { // a path, or user@host:path
+		if user, rest, ok := strings.Cut(remote, "@"); ok && user != "git" && !strings.ContainsAny(user, "/\\") {
+			return rest
+		}
+		return remote
 	}
 	u, err := url.Parse(remote)
 	if err != nil {

@@ -93,6 +93,39 @@ func TestFindOdd(t *testing.T) {
 	}
 }
 
+func TestRemoteWithoutCredentials(t *testing.T) {
+	for remote, want := range map[string]string{
+		"https://example.com/a.git": "https://example.com/a.git", "https://u:tok-123@example.com/a": "https://example.com/a",
+		"https://tok-123@example.com/a?token=tok-123#tok-123": "https://example.com/a", "ssh://tok-123@example.com:22/a": "ssh://example.com:22/a",
+		"git@example.com:a/b.git": "git@example.com:a/b.git", "tok-123@example.com:a": "example.com:a", "../up/a": "../up/a", "/x@y/a": "/x@y/a",
+		"https://tok-123@:bad:port/x": "", "": "",
+	} {
+		if got := withoutCredentials(remote); got != want {
+			t.Errorf("%q: %q, want %q", remote, got, want)
+		}
+	}
+}
+
+// Whatever lies in a git folder, reading it ends and shows no credentials.
+func FuzzRepositoryFiles(f *testing.F) {
+	f.Add("ref: refs/heads/main\n", "# pack-refs\n1234567890123456789012345678901234567890 refs/heads/main\n", "[remote \"origin\"]\n\turl = https://u:tok-123@example.com/x\n")
+	f.Add("1234567890123456789012345678901234567890\n", "", "[remote \"origin\"]\nurl=\"https://tok-123@example.com\"\n[x]")
+	f.Fuzz(func(t *testing.T, head, packed, config string) {
+		dir := t.TempDir()
+		put(t, dir, map[string]string{".git/HEAD": head, ".git/packed-refs": packed, ".git/config": config, ".git/objects/x": ""})
+		facts, err := Find(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if facts.Commit != "" && !isObjectID(facts.Commit) {
+			t.Errorf("commit %q", facts.Commit)
+		}
+		if host, _, _ := strings.Cut(strings.TrimPrefix(facts.Remote, "https://"), "/"); strings.HasPrefix(facts.Remote, "https://") && strings.Contains(host, "@") {
+			t.Errorf("remote %q", facts.Remote)
+		}
+	})
+}
+
 func TestInit(t *testing.T) {
 	dir := plain(t, map[string]string{"a": "a\n", "s/b": "b\n"})
 	if err := Init(t.Context(), dir, os.Environ(), "as it was"); err != nil {
