@@ -148,7 +148,7 @@ func (b *builder) managedOverrides() {
 			continue
 		}
 		for _, s := range l.found.found {
-			if v := managed.root.get(s.path...); v != nil && v.kind != kTable && v.String() != s.at.String() {
+			if v := managed.root.get(s.path...); v != nil && v.kind != kTable && !v.equal(s.at) {
 				b.notice("managed_override", fmt.Sprintf("%s has no effect: %s sets %s", s.at.origin(), v.origin(), dotted(s.path)), v.origin(), "", "")
 			}
 		}
@@ -178,6 +178,9 @@ func (b *builder) explicitly(path ...string) *node {
 	return nil
 }
 
+// byFlag tells whether a value comes from the command line.
+func (b *builder) byFlag(v *node) bool { return v != nil && v.layer != nil && v.layer.explicit }
+
 // applyPins puts fixed values in force. A flag that asks for another one is an
 // error; a file's value is replaced, and said so.
 func (b *builder) applyPins() {
@@ -186,11 +189,11 @@ func (b *builder) applyPins() {
 			continue
 		}
 		want, path := b.q.pins[name], splitDotted(name)
-		if flag := b.explicitly(path...); flag != nil && flag.String() != want.String() {
-			b.violated(flag, name, fmt.Sprintf("%s is not allowed by requirements, which fix it to %s (set by %s)", name, want, want.origin()), "remove the flag")
+		if flag := b.explicitly(path...); flag != nil && !flag.equal(want) {
+			b.violated(flag, name, fmt.Sprintf("%s is not allowed by requirements, which fix it to %s (set by %s)", name, shown(path, want), want.origin()), "remove the flag")
 		}
-		if now := b.root.get(path...); now != nil && now.String() != want.String() {
-			b.notice("requirement_override", fmt.Sprintf("%s%s is %s by requirements instead of %s (set by %s)", place(now), name, want, now, want.origin()), want.origin(), "", "")
+		if now := b.root.get(path...); now != nil && !now.equal(want) {
+			b.notice("requirement_override", fmt.Sprintf("%s%s is %s by requirements instead of %s (set by %s)", place(now), name, shown(path, want), shown(path, now), want.origin()), want.origin(), "", "")
 		}
 		b.root = b.root.with(want, path...)
 	}
@@ -235,283 +238,6 @@ func (b *builder) applyMaxima() {
 			b.root = b.root.with(most, path...)
 		}
 	}
-}
-
-// sandboxMode decides the mode of the sandbox.
-func (b *builder) sandboxMode() {
-	asked := b.root.get("sandbox_mode")
-	mode := "read-only"
-	origin := "default"
-	switch {
-	case asked != nil:
-		mode, origin = asked.text, asked.origin()
-	case b.profile != nil:
-		mode, origin = b.profile.mode, b.profile.origin
-	case b.trust.trusted:
-		mode, origin = "workspace-write", b.trust.at.origin()
-	}
-	for _, l := range b.layers {
-		if !l.explicit {
-			continue
-		}
-		if v := l.root.get("sandbox_mode"); v != nil && !b.modeAllowed(v.text) {
-			b.refuseMode(v, v.text)
-			mode, asked = "read-only", nil
-		}
-	}
-	if !b.modeAllowed(mode) {
-		if mode == "danger-full-access" {
-			at := asked
-			if at == nil {
-				at = b.root.get("default_permissions")
-			}
-			b.refuseMode(at, mode)
-		} else {
-			limit := b.modeOrigin(mode)
-			b.notice("requirement_fallback", fmt.Sprintf("sandbox mode %q of %s is not allowed by requirements; the run is read-only (set by %s)", mode, origin, limit), limit, "", b.sandboxWire(mode))
-		}
-		mode = "read-only"
-		b.profile = nil
-	}
-	b.cfg.SandboxMode = mode
-	if mode != b.str("sandbox_mode") && asked != nil {
-		b.root = b.root.with(b.q.sandbox.instead(mode, asked), "sandbox_mode")
-	}
-}
-
-// strictest is the most restrictive value that every file lists, if it is not
-// above what was asked for; else the fallback. It looks at each file's own list,
-// so that a further file can only make the answer stricter.
-func (a *allowed) strictest(order []string, asked, fallback string) string {
-	least := slices.Index(order, asked)
-	for _, list := range a.lists {
-		for _, v := range list {
-			least = min(least, slices.Index(order, v))
-		}
-	}
-	if least < 0 || !a.has(order[least]) {
-		return fallback
-	}
-	return order[least]
-}
-
-// modeAllowed asks both lists that can forbid a mode.
-func (b *builder) modeAllowed(mode string) bool {
-	if !b.q.sandbox.has(mode) {
-		return false
-	}
-	if b.profile != nil && b.root.get("sandbox_mode") == nil {
-		return b.q.profiles.has(b.profile.name)
-	}
-	return mode == "read-only" || b.q.profiles.has(builtinProfile(mode))
-}
-
-func (b *builder) modeOrigin(mode string) string {
-	if !b.q.sandbox.has(mode) {
-		return b.q.sandbox.origin()
-	}
-	return b.q.profiles.origin()
-}
-
-// instead is a value that the list has put in the place of another.
-func (a *allowed) instead(text string, old *node) *node {
-	at := old
-	if a != nil {
-		at = a.at
-	}
-	return &node{kind: kString, text: text, layer: at.layer, line: at.line, column: at.column}
-}
-
-func (b *builder) refuseMode(at *node, mode string) {
-	if at == nil {
-		at = newTable(nil)
-	}
-	list, name := b.q.sandbox, "allowed_sandbox_modes"
-	if list.has(mode) {
-		list, name = b.q.profiles, "allowed_permission_profiles"
-	}
-	b.violated(at, "sandbox_mode", fmt.Sprintf("sandbox mode %q is not allowed by requirements: %s is [%s] (set by %s)", mode, name, strings.Join(list.values, ", "), list.origin()),
-		"choose one of the allowed modes, or leave the mode out")
-}
-
-// wireWords are the names the reference uses in its warnings.
-var wireWords = map[string]string{"read-only": "ReadOnly", "workspace-write": "WorkspaceWrite", "danger-full-access": "DangerFullAccess", "external-sandbox": "ExternalSandbox",
-	"disabled": "Disabled", "cached": "Cached", "indexed": "Indexed", "live": "Live"}
-
-func wireSet(values []string) string {
-	words := make([]string, len(values))
-	for i, v := range values {
-		words[i] = wireWords[v]
-	}
-	return "[" + strings.Join(words, ", ") + "]"
-}
-
-func (b *builder) sandboxWire(mode string) string {
-	if b.q.sandbox.has(mode) {
-		return ""
-	}
-	return fmt.Sprintf("Configured value for `permission_profile` is disallowed by requirements; falling back to required value Managed{read-only}. Details: invalid value for `sandbox_mode`: `%s` is not in the allowed set %s (set by %s)",
-		wireWords[mode], wireSet(b.q.sandbox.values), b.q.sandbox.at.layer.path)
-}
-
-// webSearch decides the mode of the hosted search.
-func (b *builder) webSearch() {
-	mode := "cached"
-	if b.cfg.SandboxMode == "danger-full-access" {
-		mode = "live"
-	}
-	at := b.root.get("web_search")
-	if t := b.root.get("tools", "web_search"); at == nil && t != nil && t.kind == kBool {
-		at = &node{kind: kString, text: map[bool]string{true: "live", false: "disabled"}[t.yes], layer: t.layer, line: t.line, column: t.column}
-	}
-	if f := b.root.get("features", "web_search_request"); at == nil && f != nil && featureOn(f) {
-		at = &node{kind: kString, text: "live", layer: f.layer, line: f.line, column: f.column}
-	}
-	if at != nil {
-		mode = at.text
-	}
-	b.cfg.WebSearch = mode
-	limit := b.q.webSearch
-	if limit == nil || mode == "disabled" || limit.has(mode) {
-		return
-	}
-	if flag := b.explicitly("web_search"); flag != nil && flag.text == mode {
-		b.violated(flag, "web_search", fmt.Sprintf("web_search = %q is not allowed by requirements: allowed_web_search_modes is [%s] (set by %s)", mode, strings.Join(limit.values, ", "), limit.origin()), "remove the flag")
-		return
-	}
-	fallback := limit.strictest(ranks["web_search"], mode, "disabled")
-	allowedSet := limit.values
-	if !slices.Contains(allowedSet, "disabled") {
-		allowedSet = append([]string{"disabled"}, allowedSet...)
-	}
-	wire := fmt.Sprintf("Configured value for `web_search_mode` is disallowed by requirements; falling back to required value %s. Details: invalid value for `web_search_mode`: `%s` is not in the allowed set %s (set by %s)",
-		wireWords[fallback], wireWords[mode], wireSet(allowedSet), limit.at.layer.path)
-	from := "the default"
-	if at != nil {
-		from = at.origin()
-	}
-	b.notice("requirement_fallback", fmt.Sprintf("web_search = %q of %s is not allowed by requirements; %q holds (set by %s)", mode, from, fallback, limit.origin()), limit.origin(), "", wire)
-	b.cfg.WebSearch = fallback
-	b.root = b.root.with(limit.instead(fallback, limit.at), "web_search")
-}
-
-// model fills what concerns the model and its provider.
-func (b *builder) model() {
-	c := &b.cfg
-	c.Model = b.str("model")
-	if c.Model == "" {
-		c.Model = "gpt-5.5"
-	}
-	c.ReviewModel = b.str("review_model")
-	c.ReasoningEffort = b.str("model_reasoning_effort")
-	c.ReasoningSummary = b.str("model_reasoning_summary")
-	c.Verbosity = b.str("model_verbosity")
-	c.ContextWindow = b.integer(0, "model_context_window")
-	c.CompactLimit = b.integer(0, "model_auto_compact_token_limit")
-	c.ModelFallback = b.list("model_fallback")
-	c.ModelProvider = b.str("model_provider")
-	if c.ModelProvider == "" {
-		c.ModelProvider = "openai"
-	}
-	if b.q.residency != nil {
-		c.Residency = b.q.residency.text
-	}
-	b.provider()
-}
-
-func (b *builder) provider() {
-	c, name := &b.cfg, b.cfg.ModelProvider
-	table := b.root.get("model_providers", name)
-	p := Provider{Name: name, WireAPI: "responses", RequestMaxRetries: 4, StreamMaxRetries: 5, StreamIdleTimeout: 5 * time.Minute}
-	switch {
-	case name == "openai":
-		p.BuiltIn, p.Name, p.RequiresOpenAIAuth = true, "OpenAI", true
-		p.BaseURL = b.str("openai_base_url")
-		if table != nil {
-			b.notice("unused_key", place(table)+"model_providers.openai is ignored: the name is built in", table.origin(), "use openai_base_url, or another name", "")
-		}
-	case table == nil:
-		at := b.root.get("model_provider")
-		known := []string{"openai"}
-		if t := b.root.get("model_providers"); t != nil {
-			known = append(known, t.keys...)
-		}
-		hint := "define [model_providers." + name + "]"
-		if near := nearest(name, known); near != "" {
-			hint = fmt.Sprintf("did you mean %q?", near)
-		}
-		b.fail(problem{at: at, key: "model_provider", message: fmt.Sprintf("model_provider %q is not defined", name), hint: hint}.err(KindUsage))
-	default:
-		b.providerTable(&p, name, table)
-	}
-	c.Provider = p
-}
-
-func (b *builder) providerTable(p *Provider, name string, table *node) {
-	at := []string{"model_providers", name}
-	get := func(key string) string { return b.str(append(at, key)...) }
-	if n := get("name"); n != "" {
-		p.Name = n
-	}
-	p.BaseURL, p.EnvKey, p.EnvKeyInstructions, p.BearerToken = get("base_url"), get("env_key"), get("env_key_instructions"), get("experimental_bearer_token")
-	p.RequiresOpenAIAuth = b.boolean(false, append(at, "requires_openai_auth")...)
-	p.HTTPHeaders, p.EnvHTTPHeaders, p.QueryParams = b.strmap(append(at, "http_headers")...), b.strmap(append(at, "env_http_headers")...), b.strmap(append(at, "query_params")...)
-	p.RequestMaxRetries = int(min(100, b.integer(4, append(at, "request_max_retries")...)))
-	p.StreamMaxRetries = int(min(100, b.integer(5, append(at, "stream_max_retries")...)))
-	p.StreamIdleTimeout = time.Duration(min(b.integer(300_000, append(at, "stream_idle_timeout_ms")...), 24*3600*1000)) * time.Millisecond
-	p.RetryBudget = b.duration(table.get("retry_budget"))
-	if p.BaseURL == "" {
-		b.fail(problem{at: table, key: "model_providers." + name, message: fmt.Sprintf("model_providers.%s has no base_url", name)}.err(KindUsage))
-	}
-	for _, key := range []string{"auth", "aws"} {
-		if v := table.get(key); v != nil {
-			b.fail(problem{at: v, key: "model_providers." + name + "." + key, message: fmt.Sprintf("model_providers.%s.%s is not supported: requests would go out without a credential", name, key), hint: "use env_key"}.err(KindUsage))
-		}
-	}
-}
-
-// instructions reads the prompt files.
-func (b *builder) instructions() {
-	c := &b.cfg
-	c.Instructions = b.str("instructions")
-	if f := b.root.get("model_instructions_file"); f != nil {
-		c.Instructions = b.text(f, "model_instructions_file")
-	}
-	c.DeveloperInstructions = b.str("developer_instructions")
-	for _, v := range b.q.advice {
-		if c.DeveloperInstructions != "" {
-			c.DeveloperInstructions += "\n\n"
-		}
-		c.DeveloperInstructions += v.text
-	}
-	c.CompactPrompt = b.str("compact_prompt")
-	if f := b.root.get("experimental_compact_prompt_file"); f != nil && c.CompactPrompt == "" {
-		c.CompactPrompt = b.text(f, "experimental_compact_prompt_file")
-	}
-	c.ProjectDocMaxBytes = int(b.integer(32768, "project_doc_max_bytes"))
-	c.ProjectDocFallbacks = b.list("project_doc_fallback_filenames")
-	c.ProjectRootMarkers = []string{".git"}
-	if m := b.root.get("project_root_markers"); m != nil {
-		c.ProjectRootMarkers = stringsOf(m)
-	}
-	c.ProjectTrusted, c.TrustEntry, c.ProjectRoot = b.trust.trusted, b.trust.entry, b.trust.root
-	c.UpdatePlan = b.boolean(false, "tools", "update_plan", "enabled")
-	c.ViewImage = b.boolean(true, "tools", "view_image")
-}
-
-// text is the content of a file that a key names.
-func (b *builder) text(v *node, key string) string {
-	path := b.resolve(v.text, v.layer)
-	data, err := b.src.Files.ReadFile(path)
-	if err != nil {
-		b.fail(problem{at: v, key: key, message: fmt.Sprintf("%s: cannot read %s: %s", key, path, reason(err))}.err(KindUsage))
-		return ""
-	}
-	text := strings.TrimSpace(string(data))
-	if text == "" {
-		b.fail(problem{at: v, key: key, message: fmt.Sprintf("%s: %s is empty", key, path)}.err(KindUsage))
-	}
-	return text
 }
 
 // limits fills [limits], [prices] and verify.

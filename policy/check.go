@@ -66,7 +66,7 @@ func (f *findings) table(t *node, s *schema, path []string) {
 func (f *findings) value(v *node, s *schema, path []string) {
 	if s.key != nil {
 		if message := wrongType(v, s.key.typ); message != "" {
-			f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), message, v)})
+			f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), message, shown(path, v))})
 			return
 		}
 		f.found = append(f.found, setting{path: path, key: s.key, at: v})
@@ -98,6 +98,14 @@ func (f *findings) value(v *node, s *schema, path []string) {
 		}
 		f.table(v, s, path)
 	}
+}
+
+// shown is a value in a message, unless it may be secret.
+func shown(path []string, v *node) string {
+	if text, hidden := masked(path, v.value()).(string); hidden && text == maskedText {
+		return "a value that is not shown"
+	}
+	return v.String()
 }
 
 // dotted joins a path as TOML would write it.
@@ -304,11 +312,22 @@ func sizeOf(v *node) (int64, error) {
 	return 0, fmt.Errorf("%q is no size", v.text)
 }
 
-// suggestKey names the nearest known key in the same table, or the place where
-// a key of that name exists.
+// suggestKey names the nearest known key in the same table, or the only other
+// table that has a key of that name.
 func suggestKey(name string, path []string, s *schema) string {
 	if near := nearest(name, slices.Sorted(maps.Keys(s.children))); near != "" {
 		return fmt.Sprintf("did you mean %q?", dotted(append(slices.Clone(path[:len(path)-1]), near)))
+	}
+	if len(path) == 1 {
+		var elsewhere []string
+		for _, table := range slices.Sorted(maps.Keys(s.children)) {
+			if s.children[table].children[name] != nil {
+				elsewhere = append(elsewhere, table+"."+name)
+			}
+		}
+		if len(elsewhere) == 1 {
+			return fmt.Sprintf("did you mean %q?", elsewhere[0])
+		}
 	}
 	return ""
 }

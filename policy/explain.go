@@ -86,6 +86,11 @@ func (p *Policy) Explain(name string) Explanation {
 	if value != nil {
 		e.Value, e.Origin = masked(path, value.value()), value.origin()
 	}
+	if action := map[string]string{"shell_environment_policy.exclude": "exclude", "shell_environment_policy.include_only": "include"}[name]; action != "" {
+		if list := environmentList(p.root, action); list != nil {
+			e.Value, e.Origin = list, p.root.get("shell_environment_policy", "filters", list[0]).origin()
+		}
+	}
 	e.Value = p.decided(name, e.Value)
 	e.Layers = p.layerValues(path, e.Origin)
 	e.Constraint = p.constraints(name, path)
@@ -111,12 +116,15 @@ func (p *Policy) decided(name string, value any) any {
 	return value
 }
 
+// maskedText stands for a value that may be secret.
+const maskedText = "(hidden)"
+
 // masked hides values that are or may be secret.
 func masked(path []string, v any) any {
 	last := path[len(path)-1]
 	if strings.Contains(last, "token") && !strings.Contains(last, "limit") && last != "max_tokens" || slices.Contains(path, "http_headers") || slices.Contains(path, "headers") || slices.Contains(path, "env") || slices.Contains(path, "set") {
 		if _, isTable := v.(map[string]any); !isTable {
-			return "(hidden)"
+			return maskedText
 		}
 	}
 	if t, ok := v.(map[string]any); ok {

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"testing"
 	"testing/fstest"
 )
 
@@ -43,4 +44,22 @@ func (m memory) with(name, text string) memory {
 // place is where memory's machine has its folders.
 func (m memory) sources() Sources {
 	return Sources{Files: m, SystemDir: "/etc/codex", Home: "/home/u/.codex", UserHome: "/home/u", Cwd: "/work/repo", Hostname: "build-7", GitRoot: "/work/repo"}
+}
+
+// load makes a policy of files, or fails.
+func load(t testing.TB, files map[string]string, change ...func(*Sources)) *Policy {
+	t.Helper()
+	content := map[string]string{"/work/repo/.git/HEAD": "x"}
+	for name, text := range files {
+		content[places.Replace(name)] = text
+	}
+	src := inMemory(content).sources()
+	for _, f := range change {
+		f(&src)
+	}
+	p, err := Load(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -91,12 +91,11 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 			domain(d.fields[host], host, d.fields[host].text == "allow")
 		}
 	}
-	for key, allow := range map[string]bool{"allowed_domains": true, "denied_domains": false} {
-		if d := t.get(key); d != nil {
-			for _, i := range d.items {
-				domain(i, i.text, allow)
-			}
-		}
+	for _, i := range itemsOf(t.get("allowed_domains")) {
+		domain(i, i.text, true)
+	}
+	for _, i := range itemsOf(t.get("denied_domains")) {
+		domain(i, i.text, false)
 	}
 	if u := t.get("unix_sockets"); u != nil && u.kind == kTable {
 		for _, path := range u.keys {

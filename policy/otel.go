@@ -49,11 +49,14 @@ func (b *builder) exporter(name string) Exporter {
 	t := v.fields[kind]
 	at := []string{"otel", name, kind}
 	e := Exporter{Kind: kind, Endpoint: b.str(append(at, "endpoint")...), Protocol: b.str(append(at, "protocol")...), Headers: b.strmap(append(at, "headers")...)}
-	for key, target := range map[string]*string{"ca-certificate": &e.CACertificate, "client-certificate": &e.ClientCertificate, "client-private-key": &e.ClientKey} {
-		if f := t.get("tls", key); f != nil {
-			*target = b.resolve(f.text, f.layer)
-			if !b.exists(*target) {
-				return bad(f, fmt.Sprintf("names %s, which does not exist", *target), "")
+	for _, file := range []struct {
+		key string
+		to  *string
+	}{{"ca-certificate", &e.CACertificate}, {"client-certificate", &e.ClientCertificate}, {"client-private-key", &e.ClientKey}} {
+		if f := t.get("tls", file.key); f != nil {
+			*file.to = b.resolve(f.text, f.layer)
+			if !b.exists(*file.to) {
+				return bad(f, fmt.Sprintf("names %s, which does not exist", *file.to), "")
 			}
 		}
 	}
@@ -66,8 +69,8 @@ func (b *builder) exporter(name string) Exporter {
 	if u, err := url.Parse(e.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return bad(t, fmt.Sprintf("endpoint %q is no http or https URL", e.Endpoint), "")
 	}
-	for header, value := range e.Headers {
-		e.Headers[header] = b.expandVariables(value)
+	for _, header := range sortedKeys(e.Headers) {
+		e.Headers[header] = b.expandVariables(e.Headers[header])
 	}
 	return e
 }

@@ -56,7 +56,7 @@ func (p *Policy) Permissions(dir string) (Permissions, error) {
 			return Permissions{}, &Error{Key: "deny_read", Message: fmt.Sprintf("deny_read %q holds the folder that commands run in", d), HintText: "deny paths inside it, or run elsewhere", Kind: KindPolicy}
 		}
 	}
-	for _, d := range secretPaths(p.src.UserHome, p.src.Home) {
+	for _, d := range append(secretPaths(p.src.UserHome, p.src.Home), p.profileFiles()...) {
 		// A workspace below such a folder is the user's wish.
 		if !within(p.src.Cwd, d) && !within(dir, d) {
 			deny = append(deny, d)
@@ -102,6 +102,21 @@ func secretPaths(home, codexHome string) []string {
 	}
 	return append(out, "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/etc/kubernetes", "/root/.ssh", "/root/.aws", "/root/.docker", "/root/.kube",
 		"/var/run/secrets", "/run/secrets", "/var/lib/docker", "/var/lib/kubelet", "/etc/docker/key.json", "/etc/gitlab-runner")
+}
+
+// profileFiles are the configuration profiles, which may hold tokens.
+func (p *Policy) profileFiles() []string {
+	entries, err := p.src.Files.ReadDir(p.src.Home)
+	if err != nil {
+		return nil // no folder, no files
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".config.toml") {
+			out = append(out, filepath.Join(p.src.Home, e.Name()))
+		}
+	}
+	return out
 }
 
 // maxDenied bounds the paths that patterns may match.

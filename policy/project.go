@@ -148,7 +148,8 @@ func (ld *loader) tightened(s setting, below *node) (*node, bool) {
 	case "sandbox_workspace_write.exclude_slash_tmp", "sandbox_workspace_write.exclude_tmpdir_env_var":
 		return s.at, s.at.yes
 	case "features.*":
-		return s.at, !featureOn(s.at) && s.path[1] != "hooks"
+		// These two restrict while they are on.
+		return s.at, !featureOn(s.at) && s.path[1] != "hooks" && s.path[1] != "network_proxy"
 	case "shell_environment_policy.exclude":
 		return joined(s.at, environmentList(below, "exclude")), true
 	case "shell_environment_policy.include_only":

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,39 +50,10 @@ type requirements struct {
 	rules     []*rules.File
 }
 
-// allowed is a list of values that every file allows.
-type allowed struct {
-	values  []string
-	lists   [][]string // of each file
-	origins []string
-	at      *node // where the list was last cut
-}
-
-func (a *allowed) has(v string) bool { return a == nil || slices.Contains(a.values, v) }
-
-func (a *allowed) origin() string { return strings.Join(a.origins, " and ") }
-
 // serverList is the mcp_servers table of one file.
 type serverList struct {
 	at         *node
 	identities map[string]*node // nil: the name alone
-}
-
-// networkLimit is experimental_network of one file.
-type networkLimit struct {
-	at           *node
-	off          *node // enabled = false
-	proxy        *node // enabled = true
-	allow        []*node
-	hasAllow     bool
-	deny         []*node
-	review       []*node
-	sockets      map[string]bool
-	socketsAt    *node
-	local        *node // allow_local_binding = false
-	injectsAt    *node
-	originAllow  string
-	originReview string
 }
 
 // loadRequirements reads the system's file, the older fields of the managed
@@ -284,128 +254,6 @@ func (ld *loader) grants(q *requirements, root *node, granting bool) {
 	}
 }
 
-// list cuts an allowed list to what another file allows too.
-func (ld *loader) list(a **allowed, v *node, name string, values func(*node) []string, mustHold bool) {
-	if v == nil {
-		return
-	}
-	now := values(v)
-	if len(now) == 0 && mustHold {
-		message := fmt.Sprintf("%q is empty: nothing would be allowed", name)
-		if name == "allowed_login_methods" {
-			message = "allowed_login_methods is empty: no login may be used"
-		}
-		ld.violated(v, name, message, "list what may be used, or remove the requirement")
-		return
-	}
-	if *a == nil {
-		*a = &allowed{values: now, lists: [][]string{now}, origins: []string{v.origin()}, at: v}
-		return
-	}
-	both := slices.DeleteFunc(slices.Clone((*a).values), func(x string) bool { return !slices.Contains(now, x) })
-	if len(both) == 0 && mustHold {
-		ld.violated(v, name, fmt.Sprintf("%s: [%s] here and [%s] at %s have nothing in common", name, strings.Join(now, ", "), strings.Join((*a).values, ", "), (*a).origin()),
-			"two requirement files contradict each other; an administrator must change one")
-		return
-	}
-	*a = &allowed{values: both, lists: append(slices.Clone((*a).lists), now), origins: append(slices.Clone((*a).origins), v.origin()), at: v}
-}
-
-func approvalList(v *node) []string {
-	var out []string
-	for _, i := range v.items {
-		out = append(out, approvalOf(i))
-	}
-	return out
-}
-
-func trueKeys(v *node) []string {
-	var out []string
-	for _, name := range v.keys {
-		if v.fields[name].yes {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-// sandboxModes merges the sandbox modes of one file; an entry for this host
-// replaces the file's own list first.
-func (ld *loader) sandboxModes(q *requirements, l *layer) {
-	v := l.root.get("allowed_sandbox_modes")
-	if remote := l.root.get("remote_sandbox_config"); remote != nil {
-		for _, entry := range remote.items {
-			modes := entry.get("allowed_sandbox_modes")
-			patterns := entry.get("hostname_patterns")
-			if modes == nil || patterns == nil || len(patterns.items) == 0 {
-				ld.violated(entry, "remote_sandbox_config", "an entry of remote_sandbox_config needs hostname_patterns and allowed_sandbox_modes", "")
-				continue
-			}
-			if !slices.Contains(stringsOf(modes), "read-only") {
-				ld.violated(modes, "remote_sandbox_config", `allowed_sandbox_modes must include "read-only"`, "")
-			}
-			if slices.ContainsFunc(stringsOf(patterns), func(p string) bool { return hostMatches(p, ld.src.Hostname) }) {
-				v = modes
-				break
-			}
-		}
-	}
-	if v == nil {
-		return
-	}
-	if !slices.Contains(stringsOf(v), "read-only") {
-		ld.violated(v, "allowed_sandbox_modes", `allowed_sandbox_modes must include "read-only"`, `add "read-only": it is what every other mode falls back to`)
-		return
-	}
-	ld.list(&q.sandbox, v, "allowed_sandbox_modes", stringsOf, true)
-}
-
-func hostMatches(pattern, host string) bool {
-	ok, err := path.Match(strings.ToLower(pattern), strings.ToLower(host))
-	return err == nil && ok
-}
-
-// pin fixes a value; two files that fix different ones contradict each other.
-func (ld *loader) pin(pins map[string]*node, name string, v *node) {
-	if v == nil {
-		return
-	}
-	if old := pins[name]; old != nil && old.String() != v.String() {
-		ld.violated(v, name, fmt.Sprintf("%s must be %s here and %s at %s", name, v, old, old.origin()), "two requirement files contradict each other; an administrator must change one")
-		return
-	}
-	if pins[name] == nil {
-		pins[name] = v
-	}
-}
-
-func (ld *loader) pinLeaves(pins map[string]*node, prefix string, v *node) {
-	if v.kind != kTable {
-		ld.pin(pins, prefix, v)
-		return
-	}
-	for _, name := range v.keys {
-		ld.pinLeaves(pins, prefix+"."+dotted([]string{name}), v.fields[name])
-	}
-}
-
-func (ld *loader) pinFeature(q *requirements, name string, v *node) {
-	canonical, known := featureName(name)
-	if !known {
-		p := problem{at: v, key: "features." + name, message: fmt.Sprintf("unknown feature %q in requirements", name)}
-		if near := nearest(name, featureNames()); near != "" {
-			p.hint = fmt.Sprintf("did you mean %q?", near)
-		}
-		if ld.src.Strict {
-			ld.fail(p.err(KindPolicy))
-			return
-		}
-		ld.notice("unknown_feature", place(v)+p.message+"; it is ignored", v.origin(), p.hint, fmt.Sprintf("Ignoring unknown `features` requirement `%s` from %s", name, v.layer.path))
-		return
-	}
-	ld.pin(q.features, canonical, v)
-}
-
 func (ld *loader) serverList(q *requirements, v *node) {
 	if v == nil {
 		return
@@ -420,68 +268,6 @@ func (ld *loader) serverList(q *requirements, v *node) {
 		}
 	}
 	q.servers = append(q.servers, s)
-}
-
-func networkLimitOf(n *node) networkLimit {
-	l := networkLimit{at: n, originAllow: n.origin()}
-	if e := n.get("enabled"); e != nil {
-		if e.yes {
-			l.proxy = e
-		} else {
-			l.off = e
-		}
-	}
-	if d := n.get("domains"); d != nil {
-		for _, host := range d.keys {
-			at := d.fields[host]
-			entry := &node{kind: kString, text: host, layer: at.layer, line: at.line, column: at.column}
-			if at.text == "allow" {
-				l.allow = append(l.allow, entry)
-			} else {
-				l.deny = append(l.deny, entry)
-			}
-		}
-		l.hasAllow = len(l.allow) > 0
-	}
-	if a := n.get("allowed_domains"); a != nil {
-		l.allow, l.hasAllow, l.originAllow = append(l.allow, a.items...), true, a.origin()
-	}
-	if d := n.get("denied_domains"); d != nil {
-		l.deny = append(l.deny, d.items...)
-	}
-	if r := n.get("review_domains"); r != nil {
-		l.originReview = r.origin()
-		switch r.kind {
-		case kArray:
-			l.review = r.items
-		case kTable:
-			for _, host := range r.keys {
-				l.review = append(l.review, &node{kind: kString, text: host, layer: r.layer, line: r.fields[host].line})
-			}
-		}
-	}
-	if n.get("managed_allowed_domains_only") != nil && n.get("managed_allowed_domains_only").yes {
-		l.hasAllow = true
-	}
-	if u := n.get("unix_sockets"); u != nil {
-		l.socketsAt, l.sockets = u, map[string]bool{}
-		for _, p := range u.keys {
-			l.sockets[p] = u.fields[p].text == "allow"
-		}
-	}
-	if u := n.get("allow_unix_sockets"); u != nil {
-		if l.sockets == nil {
-			l.socketsAt, l.sockets = u, map[string]bool{}
-		}
-		for _, p := range stringsOf(u) {
-			l.sockets[p] = true
-		}
-	}
-	if b := n.get("allow_local_binding"); b != nil && !b.yes {
-		l.local = b
-	}
-	l.injectsAt = n.get("header_injections")
-	return l
 }
 
 // requireManaged reads the three fields of managed_config.toml that are
@@ -542,77 +328,6 @@ func (ld *loader) consistent(q *requirements) {
 			}
 		}
 	}
-}
-
-// requirementRules reads [rules].
-func (ld *loader) requirementRules(q *requirements, v *node) {
-	if v == nil {
-		return
-	}
-	list := v.get("prefix_rules")
-	if list == nil {
-		if v.get("allow_unsandboxed") == nil {
-			ld.violated(v, "rules.prefix_rules", "rules needs prefix_rules", "")
-		}
-		return
-	}
-	if len(list.items) == 0 {
-		ld.violated(list, "rules.prefix_rules", "rules.prefix_rules cannot be empty", "remove the table [rules], or add a rule")
-		return
-	}
-	file := &rules.File{}
-	for i, item := range list.items {
-		if r, ok := ld.requirementRule(i, item); ok {
-			file.Rules = append(file.Rules, r)
-		}
-	}
-	q.rules = append(q.rules, file)
-}
-
-func (ld *loader) requirementRule(i int, v *node) (rules.Rule, bool) {
-	before := len(ld.errs)
-	bad := func(at *node, format string, args ...any) {
-		ld.violated(at, fmt.Sprintf("rules.prefix_rules[%d]", i), fmt.Sprintf("rules.prefix_rules[%d] ", i)+fmt.Sprintf(format, args...), "")
-	}
-	r := rules.Rule{Origin: v.origin(), Layer: rules.Requirement}
-	pattern := v.get("pattern")
-	if pattern == nil || len(pattern.items) == 0 {
-		bad(v, "has no pattern")
-	} else {
-		for p, element := range pattern.items {
-			token, anyOf := element.get("token"), element.get("any_of")
-			switch {
-			case (token == nil) == (anyOf == nil):
-				bad(element, "pattern element %d needs exactly one of token and any_of", p)
-			case token != nil && token.text == "", anyOf != nil && (len(anyOf.items) == 0 || slices.Contains(stringsOf(anyOf), "")):
-				bad(element, "pattern element %d is empty", p)
-			case token != nil:
-				r.Pattern = append(r.Pattern, []string{token.text})
-			default:
-				r.Pattern = append(r.Pattern, unique(stringsOf(anyOf)))
-			}
-		}
-	}
-	decision := v.get("decision")
-	switch {
-	case decision == nil:
-		bad(v, "is missing a decision")
-	case decision.text == "allow":
-		bad(decision, "says allow; requirements can only prompt or forbid")
-	case decision.text == "forbidden":
-		r.Level = rules.Forbidden
-	default:
-		r.Level = rules.Prompt
-	}
-	if j := v.get("justification"); j != nil {
-		if r.Justification = j.text; strings.TrimSpace(j.text) == "" {
-			bad(j, "has a blank justification")
-		}
-	}
-	if reviewer := v.get("reviewer"); reviewer != nil && r.Level != rules.Prompt {
-		bad(reviewer, "has a reviewer, but does not prompt")
-	}
-	return r, len(ld.errs) == before
 }
 
 // stringsOf is a list of strings, or one string, as a slice.

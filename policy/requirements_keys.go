@@ -18,7 +18,6 @@ func requirementKeys() []key {
 		{path: "allowed_permission_profiles", typ: "table", doc: "Permission profiles that may be chosen."},
 		{path: "allowed_permission_profiles.*", typ: "bool", doc: "true allows the profile."},
 		{path: "permissions.filesystem.deny_read", typ: "strings", doc: "Paths commands cannot read; files add up."},
-		{path: "permissions.*", typ: "any", doc: "A permission profile."},
 		{path: "allow_login_shell", typ: "bool", doc: "false: no login shells."},
 		{path: "allowed_web_search_modes", typ: "enums:disabled|cached|indexed|live", doc: "Web search modes that may be used; disabled always may."},
 		{path: n + "enabled", typ: "bool", doc: "false: no network for commands. true: only through the proxy."},
@@ -77,6 +76,11 @@ func requirementKeys() []key {
 	for _, p := range modelKeys() {
 		if strings.HasPrefix(p.path, "model_providers") {
 			keys = append(keys, key{path: p.path, typ: p.typ, doc: p.doc, unused: p.unused, ours: p.ours})
+		}
+	}
+	for _, p := range sandboxKeys() {
+		if strings.HasPrefix(p.path, "permissions.*.") {
+			keys = append(keys, key{path: p.path, typ: p.typ, doc: p.doc, unused: p.unused})
 		}
 	}
 	for _, p := range telemetryKeys() {

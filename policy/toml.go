@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sort"
 	"strconv"
@@ -113,6 +114,9 @@ func (n *node) value() any {
 	}
 	return n.text
 }
+
+// equal compares values, not places. Lists are compared in order.
+func (n *node) equal(other *node) bool { return reflect.DeepEqual(n.value(), other.value()) }
 
 // String shows the value in an error message.
 func (n *node) String() string {

@@ -30,7 +30,8 @@ func (ld *loader) decideTrust() {
 			}
 			path = ld.expandHome(path)
 			t.entries[filepath.Clean(path)] = level
-			if real := ld.src.Files.RealPath(path); t.entries[real] == nil {
+			// Of two names for one folder the stricter entry counts.
+			if real := ld.src.Files.RealPath(path); t.entries[real] == nil || level.text == "untrusted" {
 				t.entries[real] = level
 			}
 		}

@@ -1,0 +1,54 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEnvironment(t *testing.T) {
+	environ := []string{"PATH=/bin", "HOME=/h", "LANG=C", "LC_ALL=C", "TZ=UTC", "FOO=1", "Foo_Bar=2", "AWS_SECRET_ACCESS_KEY=s", "MY_TOKEN=s", "db_password=s", "GITHUB_ENV=/x", "GITHUB_SHA=abc", "ACTIONS_RUNTIME_URL=u",
+		"OPENAI_API_KEY=s", "CODEX_API_KEY=s", "MOCK=s", "SSH_AUTH_SOCK=/s", "KEYBOARD=us", "EMPTY=", "=x", "nonsense"}
+	for _, c := range []struct{ name, config, want string }{
+		{"default", "", "PATH HOME LANG LC_ALL TZ FOO Foo_Bar GITHUB_SHA EMPTY"},
+		{"core", "[shell_environment_policy]\ninherit = \"core\"", "PATH HOME LANG LC_ALL"},
+		{"none", "[shell_environment_policy]\ninherit = \"none\"\nset = { A = \"1\" }", "A"},
+		{"no default excludes", "[shell_environment_policy]\nignore_default_excludes = true", "PATH HOME LANG LC_ALL TZ FOO Foo_Bar AWS_SECRET_ACCESS_KEY MY_TOKEN db_password GITHUB_SHA KEYBOARD EMPTY"},
+		{"exclude without case", "[shell_environment_policy]\nexclude = [\"foo*\", \"t?\"]", "PATH HOME LANG LC_ALL GITHUB_SHA EMPTY"},
+		{"include only", "[shell_environment_policy]\ninclude_only = [\"P*\", \"foo\"]\nset = { Pet = \"1\", OTHER = \"2\" }", "PATH FOO Pet"},
+		{"set goes before excludes", "[shell_environment_policy]\nset = { MY_KEY = \"1\", FOO = \"2\" }", "PATH HOME LANG LC_ALL TZ FOO Foo_Bar GITHUB_SHA EMPTY MY_KEY"},
+		{"set cannot bring back the runner's", "[shell_environment_policy]\nset = { OPENAI_API_KEY = \"1\", ACTIONS_X = \"2\" }", "PATH HOME LANG LC_ALL TZ FOO Foo_Bar GITHUB_SHA EMPTY"},
+		{"filters", "[shell_environment_policy.filters]\n\"FOO*\" = \"exclude\"\n\"*A*\" = \"include\"", "PATH LANG LC_ALL GITHUB_SHA"},
+	} {
+		p := load(t, map[string]string{"home/config.toml": c.config + "\n[model_providers.m]\nbase_url = \"http://x\"\nenv_key = \"MOCK\"\n", "etc/config.toml": "model_provider = \"m\""})
+		var names []string
+		for _, pair := range p.Environment(environ) {
+			name, _, _ := strings.Cut(pair, "=")
+			names = append(names, name)
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%s: got %s\nwant %s", c.name, got, c.want)
+		}
+	}
+	p := load(t, map[string]string{"home/config.toml": "[shell_environment_policy]\nset = { FOO = \"new\" }"})
+	if got := p.Environment([]string{"FOO=a", "FOO=b"}); !slices.Equal(got, []string{"FOO=new"}) {
+		t.Errorf("a name given twice: %q", got)
+	}
+}
+
+// FuzzEnvironment: no runner's secret passes, whatever the patterns.
+func FuzzEnvironment(f *testing.F) {
+	f.Add("A_*", "*", "NAME", "all")
+	f.Add("[", "?", "openai_api_key", "core")
+	f.Fuzz(func(t *testing.T, exclude, include, name, inherit string) {
+		if strings.ContainsAny(name, "=\x00") || name == "" {
+			t.Skip()
+		}
+		p := &Policy{config: Config{Environment: EnvironmentPolicy{Inherit: inherit, Exclude: []string{exclude}, IncludeOnly: []string{include}, Set: map[string]string{name: "v"}, IgnoreDefaultExcludes: true}}, secretVariables: []string{"MOCK_KEY"}}
+		for _, pair := range p.Environment([]string{"MOCK_KEY=secret", "mock_key=secret", "CODEX_API_KEY=secret", "ACTIONS_RUNTIME_TOKEN=secret", "GITHUB_ENV=secret", "Openai_Api_Key=secret", name + "=x"}) {
+			if strings.HasSuffix(pair, "=secret") {
+				t.Errorf("%q passes with exclude %q, include %q, inherit %q", pair, exclude, include, inherit)
+			}
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package policy
+
+import "testing"
+
+func TestMCPTool(t *testing.T) {
+	config := `
+[mcp_servers.auto]
+command = "x"
+[mcp_servers.prompt]
+command = "x"
+default_tools_approval_mode = "prompt"
+[mcp_servers.approve]
+command = "x"
+default_tools_approval_mode = "approve"
+disabled_tools = ["off"]
+[mcp_servers.approve.tools.ask]
+approval_mode = "prompt"
+[mcp_servers.some]
+command = "x"
+enabled_tools = ["one"]
+[mcp_servers.gone]
+command = "x"
+enabled = false
+[mcp_servers.forbidden]
+command = "x"
+`
+	requirements := "[mcp_servers.auto]\n[mcp_servers.prompt]\n[mcp_servers.approve]\n[mcp_servers.some]\n[mcp_servers.gone]\n"
+	for _, full := range []bool{false, true} {
+		p := load(t, map[string]string{"home/config.toml": config, "etc/requirements.toml": requirements}, func(s *Sources) {
+			if full {
+				s.Flags.Sandbox = "danger-full-access"
+			}
+		})
+		for _, c := range []struct {
+			server, tool          string
+			readOnly, destructive bool
+			want, wantFull        string // allowed, or the source of the refusal
+		}{
+			{"auto", "t", true, false, Allowed, Allowed}, {"auto", "t", false, false, "approval", Allowed}, {"auto", "t", false, true, "approval", Allowed}, {"auto", "t", true, true, "approval", Allowed},
+			{"prompt", "t", true, false, "approval", Allowed}, {"prompt", "t", false, true, "approval", Allowed},
+			{"approve", "t", true, false, Allowed, Allowed}, {"approve", "t", false, false, Allowed, Allowed}, {"approve", "t", false, true, Allowed, Allowed}, {"approve", "ask", true, false, "approval", Allowed},
+			{"approve", "off", true, false, "rule", "rule"}, {"some", "two", true, false, "rule", "rule"}, {"some", "one", true, false, Allowed, Allowed},
+			{"gone", "t", true, false, "rule", "rule"}, {"none", "t", true, false, "rule", "rule"}, {"forbidden", "t", true, false, "requirement", "requirement"},
+		} {
+			want := c.want
+			if full {
+				want = c.wantFull
+			}
+			v := p.MCPTool(c.server, c.tool, c.readOnly, c.destructive)
+			if got := v.Outcome; got == Denied && v.Source != want || got == Allowed && want != Allowed || got == Denied && v.Reason == "" {
+				t.Errorf("full access %v: %s/%s read only %v destructive %v: %s %s %q, want %s", full, c.server, c.tool, c.readOnly, c.destructive, v.Outcome, v.Source, v.Reason, want)
+			}
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	server := "[mcp_servers.s]\ncommand = \"srv\"\nargs = [\"--port\", \"80\"]\n"
+	for identity, on := range map[string]bool{
+		`{ command = "srv" }`: true, `{ command = "/bin/srv" }`: false, `{ url = "http://x" }`: false, `{ command = "srv", url = "http://y" }`: true,
+		`{ command = "srv", args = ["--port", "80"] }`: true, `{ command = "srv", args = ["--port"] }`: false, `{ command = "srv", args = ["--port", { regex = "[0-9]+" }] }`: true,
+		`{ command = "srv", args = ["--port", { regex = "8" }] }`: false, `{ command = "srv", args = ["--port", { prefix = "8" }] }`: true, `{ command = { executable = "srv", args = ["--port", { exact = "80" }] } }`: true,
+	} {
+		p := load(t, map[string]string{"home/config.toml": server, "etc/requirements.toml": "[mcp_servers.s]\nidentity = " + identity + "\n"})
+		if s := p.Config().MCPServers["s"]; s.Enabled != on || on != (s.DisabledBy == "") {
+			t.Errorf("identity %s: enabled %v by %q", identity, s.Enabled, s.DisabledBy)
+		}
+	}
+	p := load(t, map[string]string{"home/config.toml": "[mcp_servers.s]\nurl = \"https://x.example/mcp\"\n", "etc/requirements.toml": "[mcp_servers.s.identity]\nurl = { prefix = \"https://x.example/\" }\n"})
+	if !p.Config().MCPServers["s"].Enabled {
+		t.Error("a URL with the right prefix is off")
+	}
+}

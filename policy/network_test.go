@@ -1,0 +1,56 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestHost(t *testing.T) {
+	net := "[permissions.network]\nenabled = true\nallowed_domains = [\"a.example\", \"*.sub.example\", \"**.both.example\", \"10.1.2.3\"]\ndenied_domains = [\"bad.sub.example\"]\n"
+	for _, c := range []struct {
+		name, config, rules, requirements string
+		allow, deny                       []string // "host" or "METHOD host"
+	}{
+		{"off", "", "", "", nil, []string{"a.example"}},
+		{"list", net, "", "", []string{"a.example", "A.Example.", "x.sub.example", "y.x.sub.example", "both.example", "x.both.example", "10.1.2.3", "POST a.example", "SOCKS a.example"},
+			[]string{"b.example", "sub.example", "bad.sub.example", "aa.example", "a.example.evil", "notboth.example", "10.1.2.4", "1.2.3.4", "", "a b"}},
+		{"any", "[permissions.network]\nenabled = true\nallowed_domains = [\"*\"]\ndenied_domains = [\"**.bad.example\"]", "", "", []string{"a.example"}, []string{"bad.example", "x.bad.example", "10.0.0.1", "169.254.169.254", "::1"}},
+		{"limited", strings.Replace(net, "enabled", "mode = \"limited\"\nenabled", 1), "", "", []string{"GET a.example", "HEAD a.example", "OPTIONS a.example", "get a.example"}, []string{"POST a.example", "CONNECT a.example", "SOCKS a.example"}},
+		{"rules", net, "network_rule(host=\"a.example\", protocol=\"http\", decision=\"deny\", justification=\"no\")\nnetwork_rule(host=\"r.example\", protocol=\"https\", decision=\"allow\")\nnetwork_rule(host=\"p.example\", protocol=\"https\", decision=\"prompt\")", "",
+			[]string{"CONNECT r.example", "x.sub.example"}, []string{"a.example", "GET a.example", "GET r.example", "p.example"}},
+		{"requirements", net, "", "[experimental_network]\nallowed_domains = [\"**.sub.example\", \"b.example\"]\n", []string{"x.sub.example"}, []string{"a.example", "b.example", "both.example"}},
+		{"review", net, "", "[experimental_network]\nreview_domains = [\"a.example\"]\n", []string{"x.sub.example"}, []string{"a.example"}},
+		{"host network", "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nnetwork_access = true", "", "", []string{"a.example", "10.0.0.1"}, nil},
+		{"host network with a denial", "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nnetwork_access = true", "network_rule(host=\"a.example\", protocol=\"https\", decision=\"forbidden\")", "", []string{"b.example"}, []string{"a.example"}},
+		{"profile", "default_permissions = \"p\"\n[permissions.p]\nextends = \":workspace\"\n[permissions.p.network]\nenabled = true\n[permissions.p.network.domains]\n\"a.example\" = \"allow\"\n", "", "", []string{"a.example"}, []string{"b.example"}},
+		{"network_proxy blocks all", "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nnetwork_access = true\n[features]\nnetwork_proxy = true", "", "", nil, []string{"a.example"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := load(t, map[string]string{"home/config.toml": c.config, "home/rules/n.rules": c.rules, "etc/requirements.toml": c.requirements})
+			ask := func(subject string) HostDecision {
+				method, host, two := strings.Cut(subject, " ")
+				if !two {
+					method, host = "CONNECT", subject
+				}
+				if method == "SOCKS" {
+					method = ""
+				}
+				return p.Host(host, 443, method)
+			}
+			for _, s := range c.allow {
+				if d := ask(s); !d.Allowed {
+					t.Errorf("%q is refused: %s", s, d.Reason)
+				}
+			}
+			for _, s := range c.deny {
+				if d := ask(s); d.Allowed || d.Reason == "" {
+					t.Errorf("%q is allowed, or refused without a reason: %+v", s, d)
+				}
+			}
+		})
+	}
+	p := load(t, map[string]string{"home/config.toml": net})
+	if d := p.Host("bad.sub.example", 443, "CONNECT"); d.Origin != "/home/u/.codex/config.toml:4" || d.Rule != "bad.sub.example" {
+		t.Errorf("where it was denied: %+v", d)
+	}
+}
