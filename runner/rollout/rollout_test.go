@@ -80,9 +80,9 @@ func find(t *testing.T, s *Store, ref string) Info {
 
 func TestThreadIsPrivateAndComplete(t *testing.T) {
 	s := &Store{Home: t.TempDir()}
-	id := record(t, s, "/work/a")
+	id := record(t, s, "/stall/a")
 	i := find(t, s, id)
-	if i.Cwd != "/work/a" || i.Provider != "mock" || i.Version != "1.2.3" || i.Child || i.Created.IsZero() {
+	if i.Cwd != "/stall/a" || i.Provider != "mock" || i.Version != "1.2.3" || i.Child || i.Created.IsZero() {
 		t.Errorf("info: %+v", i)
 	}
 	if ok, _ := filepath.Match(filepath.Join(s.Home, "sessions/[0-9][0-9][0-9][0-9]/[0-9][0-9]/[0-9][0-9]/rollout-????-??-??T??-??-??-"+id+".jsonl"), i.Path); !ok {
