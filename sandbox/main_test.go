@@ -84,6 +84,9 @@ func confineMain(args []string) int {
 	if f := os.Getenv("GITHUB_ENV"); f != "" {
 		s.Deny = append(s.Deny, filepath.Dir(f))
 	}
+	if s.Mode == FullAccess {
+		s.Require = TreeDies
+	}
 	if *network {
 		s.Net.Mode = NetHost
 	}

@@ -133,7 +133,12 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 	if err != nil {
 		return err
 	}
-	sys := &syscall.SysProcAttr{Cloneflags: flags, Setsid: true, Pdeathsig: syscall.SIGKILL}
+	sys := &syscall.SysProcAttr{Cloneflags: flags, Setsid: true}
+	if flags&unix.CLONE_NEWPID != 0 {
+		// Its death is that of everybody in its namespace. Without one it must
+		// live to kill the trees when the runner is gone.
+		sys.Pdeathsig = syscall.SIGKILL
+	}
 	if flags&unix.CLONE_NEWUSER != 0 {
 		sys.AmbientCaps = confine.InitCapabilities
 	}
