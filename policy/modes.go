@@ -40,7 +40,10 @@ func (b *builder) sandboxMode() {
 			b.notice("requirement_fallback", fmt.Sprintf("sandbox mode %q of %s is not allowed by requirements; the run is read-only (set by %s)", mode, origin, limit), limit, "", b.sandboxWire(mode))
 		}
 		mode = "read-only"
-		b.profile = nil
+		if b.profile != nil {
+			// What the profile denies stays denied.
+			b.profile.mode, b.profile.write = mode, nil
+		}
 	}
 	b.cfg.SandboxMode = mode
 	switch {

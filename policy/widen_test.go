@@ -39,7 +39,7 @@ var configs = []string{
 	"sandbox_mode = \"workspace-write\"\nweb_search = \"live\"\n[sandbox_workspace_write]\nnetwork_access = true\nwritable_roots = [\"/data\"]\n",
 	"sandbox_mode = \"danger-full-access\"\n",
 	"web_search = \"indexed\"\n[projects.\"/work/repo\"]\ntrust_level = \"trusted\"\n[permissions.network]\nenabled = true\nallowed_domains = [\"a.example\", \"**.b.example\"]\nallow_local_binding = true\nallow_unix_sockets = [\"/run/x.sock\"]\n",
-	"default_permissions = \"mine\"\n[permissions.mine]\nextends = \":workspace\"\n[permissions.mine.network]\nenabled = true\n[permissions.mine.network.domains]\n\"*\" = \"allow\"\n\"c.example\" = \"deny\"\n",
+	"default_permissions = \"mine\"\n[permissions.mine]\nextends = \":workspace\"\n[permissions.mine.filesystem]\n\"/srv/secret\" = \"deny\"\n\":slash_tmp\" = \"deny\"\n[permissions.mine.filesystem.\":workspace_roots\"]\n\"hidden\" = \"deny\"\n\".ci\" = \"read\"\n[permissions.mine.network]\nenabled = true\n[permissions.mine.network.domains]\n\"*\" = \"allow\"\n\"c.example\" = \"deny\"\n",
 	"default_permissions = \":workspace\"\nweb_search = \"cached\"\n[features]\nnetwork_proxy = true\n",
 	"sandbox_mode = \"workspace-write\"\n[sandbox]\nrequire = [\"writes-confined\"]\nmemory = \"4GiB\"\ndegrade = [\"landlock\"]\n[limits]\nmax_turns = 20\n[sandbox_workspace_write]\nnetwork_access = true\n[features]\nnetwork_proxy = true\n",
 }
@@ -73,6 +73,8 @@ type view struct {
 	limits             map[string]float64
 	degrade            []string
 	unsandboxedServers map[string]bool
+	tmp                bool
+	protect            []string
 }
 
 func viewOf(t *testing.T, p *Policy) view {
@@ -84,7 +86,7 @@ func viewOf(t *testing.T, p *Policy) view {
 	}
 	v := view{mode: slices.Index(ranks["sandbox_mode"], c.SandboxMode), web: slices.Index(ranks["web_search"], c.WebSearch), network: slices.Index([]string{"off", "proxy", "host"}, perm.Network.Mode),
 		login: c.AllowLoginShell, write: perm.Write, deny: perm.Deny, require: c.Sandbox.Require, commands: map[string]int{}, hosts: map[string]bool{}, servers: map[string]bool{}, limits: map[string]float64{}, degrade: c.Sandbox.Degrade,
-		unsandboxedServers: map[string]bool{}}
+		unsandboxedServers: map[string]bool{}, tmp: !c.Sandbox.ExcludeSlashTmp, protect: perm.ProtectNames}
 	if c.Sandbox.Require == nil {
 		v.require = slices.Clone(guarantees[:len(guarantees)-1])
 	}
@@ -130,6 +132,14 @@ func widened(a, b view) []string {
 	}
 	if b.network > a.network {
 		note("network %d > %d", b.network, a.network)
+	}
+	if b.tmp && !a.tmp {
+		note("/tmp")
+	}
+	for _, name := range a.protect {
+		if !slices.Contains(b.protect, name) {
+			note("protected %s", name)
+		}
 	}
 	if b.login && !a.login {
 		note("login shell")
