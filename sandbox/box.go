@@ -95,6 +95,9 @@ func (b *Sandbox) prepare() error {
 		Protect: append(r.protect, found...), Hold: held, Deny: r.deny, Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
 		Net: confine.Net(b.spec.Net.Mode), Limits: confine.Limits(b.spec.Limits), Accept: b.spec.Degrade,
 	}
+	for _, o := range b.spec.Overlays {
+		b.plan.Overlays = append(b.plan.Overlays, confine.Overlay(o))
+	}
 	if b.spec.HostTmp {
 		b.plan.Tmp = ""
 	}

@@ -48,6 +48,9 @@ func (b *Sandbox) makeReport(o *outcome) Report {
 		f = o.conn.facts
 	}
 	r.LandlockABI = f.Landlock
+	for _, n := range f.NoOverlay {
+		r.Notes = append(r.Notes, "begins empty, since the kernel lays no overlay there: "+n)
+	}
 	j := judge{spec: &b.spec, plan: &o.plan, facts: &f, failed: o.failed, running: o.conn != nil, group: b.group, groupErr: b.groupErr}
 	if o.conn == nil && o.err != nil {
 		j.broken = o.err.Error()

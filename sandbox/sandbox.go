@@ -127,7 +127,11 @@ type Spec struct {
 	// Show are paths that stay visible, read-only, although they lie below /tmp
 	// or /run, which commands see replaced. The workspace needs no mention.
 	Show []string
-	Net  Net
+	// Overlays are folders in a writable root that begin with the content of a
+	// folder outside, which stays as it is. Where the kernel has none, they begin
+	// empty, and the report notes it.
+	Overlays []Overlay
+	Net      Net
 	Limits
 	// Require are the guarantees without which Open refuses.
 	Require Guarantee
@@ -143,6 +147,10 @@ type Spec struct {
 	// Runtime is a private folder of the run for the sandbox's own state.
 	Runtime string
 }
+
+// Overlay shows Lower at At; changes go to Private, an empty folder on the file
+// system of the run. At must exist.
+type Overlay struct{ At, Lower, Private string }
 
 // Command is one program to run in a sandbox.
 type Command struct {

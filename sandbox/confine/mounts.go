@@ -64,6 +64,7 @@ func buildView(p *Plan, f *Facts) error {
 	}
 	v := &view{p: p, facts: f, sources: map[string]int{}, root: -1}
 	defer v.closeSources()
+	v.mountOverlays()
 	if err := v.openSources(); err != nil {
 		return err
 	}

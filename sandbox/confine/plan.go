@@ -34,6 +34,8 @@ type Plan struct {
 	Reveal  []string
 	Mask    []string // sockets of the host that can be seen
 	Sockets []string // sockets of the host that stay reachable
+	// Overlays are laid before the roots are taken.
+	Overlays []Overlay
 
 	Net Net
 	// ProxyPort is the port of NetProxy's listener; "" is any.
@@ -58,6 +60,8 @@ type Facts struct {
 	Landlock int    // ABI; 0: none
 	Unix     UnixSockets
 	PIDs     bool // the bound of the pid namespace is in force
+	// NoOverlay are overlays that could not be had, with the reason.
+	NoOverlay []string
 	Denied   int  // paths covered
 	Skipped  []string
 }
