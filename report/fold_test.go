@@ -77,7 +77,7 @@ func TestFoldStaysSmall(t *testing.T) {
 		return m.HeapAlloc, s
 	}
 	short, _ := heap(maxCalls + 100)
-	long, s := heap(2 * (maxCalls + 100))
+	long, s := heap(2 * (maxCalls + 100)) // twice as long
 	if long > short+short/4 {
 		t.Errorf("the heap grew from %d to %d bytes with twice the log", short, long)
 	}
