@@ -62,8 +62,8 @@ type Facts struct {
 	PIDs     bool // the bound of the pid namespace is in force
 	// NoOverlay are overlays that could not be had, with the reason.
 	NoOverlay []string
-	Denied   int  // paths covered
-	Skipped  []string
+	Denied    int // paths covered
+	Skipped   []string
 }
 
 // LayerFailure is one refused step.
