@@ -31,17 +31,22 @@ const (
 // AgentPool bounds the sub-agents of a whole run, whatever depth starts them.
 // It is safe for concurrent use.
 type AgentPool struct {
-	mu    sync.Mutex
-	live  int
-	max   int
-	depth int // how much deeper agents may start agents
+	slots *slots // shared by all depths
+	depth int    // how much deeper agents may start agents
+}
+
+// slots counts the agents that work at the moment.
+type slots struct {
+	mu   sync.Mutex
+	live int
+	max  int
 }
 
 // NewAgentPool returns the pool that [agents] allows.
 func NewAgentPool(c policy.AgentsConfig) *AgentPool {
-	p := &AgentPool{max: c.MaxThreads, depth: c.MaxDepth}
-	if p.max <= 0 {
-		p.max = defaultMaxAgents
+	p := &AgentPool{slots: &slots{max: c.MaxThreads}, depth: c.MaxDepth}
+	if p.slots.max <= 0 {
+		p.slots.max = defaultMaxAgents
 	}
 	if p.depth <= 0 {
 		p.depth = defaultMaxDepth
@@ -49,41 +54,43 @@ func NewAgentPool(c policy.AgentsConfig) *AgentPool {
 	return p
 }
 
-func (p *AgentPool) take() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.live >= p.max {
+func (s *slots) take() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live >= s.max {
 		return false
 	}
-	p.live++
+	s.live++
 	return true
 }
 
-func (p *AgentPool) give() {
-	p.mu.Lock()
-	p.live--
-	p.mu.Unlock()
+func (s *slots) give() {
+	s.mu.Lock()
+	s.live--
+	s.mu.Unlock()
 }
 
-// agents are the sub-agents that one run has started.
+// agents are the sub-agents that one run has started. A nil *agents has none.
 type agents struct {
-	r    *run
-	ctx  context.Context
-	mu   sync.Mutex
-	byID map[string]*agent
-	used event.Usage
-	cost float64
+	r   *run
+	ctx context.Context
+
+	mu     sync.Mutex
+	byID   map[string]*agent
+	used   event.Usage
+	cost   float64
+	totals event.Totals
 }
 
 // agent is one sub-agent: a run of its own with the parent's rights or fewer.
+// Its fields are guarded by agents.mu, but for id and name.
 type agent struct {
-	id     string
-	name   string
-	opts   Options
-	cancel context.CancelFunc
-	done   chan struct{} // closed when the current turn has ended
-	state  event.AgentState
-	closed bool
+	id, name string
+	opts     Options
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when the current turn has ended
+	state    event.AgentState
+	closed   bool
 }
 
 // agentNames are what agents are called in messages to the model.
@@ -96,7 +103,6 @@ func (r *run) openAgents(ctx context.Context) {
 	}
 	a := &agents{r: r, ctx: ctx, byID: map[string]*agent{}}
 	r.context.agents = a
-	r.onEnd(a.closeAll)
 	r.tools.list = append(r.tools.list,
 		&agentTool{a, "spawn_agent", a.spawn}, &agentTool{a, "send_input", a.send}, &agentTool{a, "wait_agent", a.wait},
 		&agentTool{a, "close_agent", a.close})
@@ -149,15 +155,18 @@ func (a *agents) spawn(_ context.Context, c tool.Call) (tool.Result, error) {
 	if err != nil {
 		return a.refused(c, "spawn_agent", err.Error()), nil
 	}
-	if !a.r.Agents.take() {
-		return a.refused(c, "spawn_agent", fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.max)), nil
+	if !a.r.Agents.slots.take() {
+		return a.refused(c, "spawn_agent", fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.slots.max)), nil
 	}
+	done := make(chan struct{})
+	close(done) // it has not begun
 	a.mu.Lock()
-	ag := &agent{id: opts.Thread.ID, name: agentNames[len(a.byID)%len(agentNames)], opts: opts, state: event.AgentState{Status: "pending_init"}}
+	ag := &agent{id: opts.Thread.ID, name: agentNames[len(a.byID)%len(agentNames)], opts: opts, cancel: func() {}, done: done,
+		state: event.AgentState{Status: "pending_init"}}
 	a.byID[ag.id] = ag
 	a.mu.Unlock()
 	id := a.item(c, "", "spawn_agent", []string{ag.id}, &args.Message, event.InProgress)
-	a.start(ag)
+	a.start(ag, args.Message)
 	a.item(c, id, "spawn_agent", []string{ag.id}, &args.Message, event.Completed)
 	return a.result(id, map[string]string{"agent_id": ag.id, "nickname": ag.name}), nil
 }
@@ -169,14 +178,13 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	o.Mode, o.Prompt, o.Images, o.Schema, o.Strict, o.FailOn = "agent", prompt, nil, nil, false, ""
 	id := p.NewID()
 	o.Thread = Thread{ID: id, ParentID: p.Thread.ID, Source: "agent"}
-	o.Agents = &AgentPool{max: p.Agents.max, depth: p.Agents.depth - 1}
+	o.Agents = &AgentPool{slots: p.Agents.slots, depth: p.Agents.depth - 1}
 	o.Runtime = filepath.Join(p.Runtime, "agent-"+id)
 	if err := os.MkdirAll(o.Runtime, 0o700); err != nil {
 		return o, fmt.Errorf("no private folder for the agent: %w", err)
 	}
 	o.Notices = nil
-	o.Log = event.NewLog(o.Now, o.Mask, nest{p.log, id})
-	o.Log.Settle()
+	o.Log = a.newLog(id)
 	if role != "" && role != "default" {
 		r, ok := p.cfg.Agents.Roles[role]
 		if !ok {
@@ -189,43 +197,55 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	return o, nil
 }
 
-// nest hands a child's records to the parent's log.
-type nest struct {
-	log *event.Log
-	id  string
+func (a *agents) newLog(id string) *event.Log {
+	l := event.NewLog(a.r.Now, a.r.Mask, nest{a.r, id})
+	l.Settle()
+	return l
 }
 
-// Handle wraps the record.
+// nest hands a child's records to the parent's log.
+type nest struct {
+	parent *run
+	id     string
+}
+
+// Handle wraps the record. What an agent finishes is progress of its parent too.
 func (n nest) Handle(rec event.Record) error {
 	raw, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", n.id, err)
 	}
-	n.log.Emit(event.AgentEvent{AgentID: n.id, Record: raw})
+	switch rec.Event.(type) {
+	case event.ModelResponse, event.ItemCompleted:
+		n.parent.clock.touch()
+	}
+	n.parent.log.Emit(event.AgentEvent{AgentID: n.id, Record: raw})
 	return nil
 }
 
 // Close has nothing to finish: the parent's log lives on.
 func (n nest) Close(context.Context) error { return nil }
 
-// start runs the agent's next turn. close, or the end of the parent, joins it.
-func (a *agents) start(ag *agent) {
+// start runs the agent's next turn; the caller has taken a slot for it. close,
+// or the end of the parent, joins it.
+func (a *agents) start(ag *agent, prompt string) {
 	ctx, cancel := context.WithCancel(a.ctx)
+	done := make(chan struct{})
 	a.mu.Lock()
-	ag.cancel, ag.done = cancel, make(chan struct{})
+	ag.cancel, ag.done = cancel, done
 	ag.state = event.AgentState{Status: "running"}
-	done, opts := ag.done, ag.opts
+	ag.opts.Prompt = prompt
+	opts := ag.opts
 	a.mu.Unlock()
 	go func() {
 		defer close(done)
-		defer a.r.Agents.give()
+		defer a.r.Agents.slots.give()
 		defer cancel()
 		res := Run(ctx, opts)
 		ferr := opts.Log.Finish(ctx, res.Completed)
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.used = a.used.Add(res.Completed.Usage)
-		a.cost += res.Completed.CostUSD
+		a.account(res.Completed)
 		ag.opts.Thread.History, ag.opts.Thread.Usage = res.History, res.Usage
 		text := res.Completed.FinalMessage
 		ag.state = event.AgentState{Status: "completed", Message: &text}
@@ -239,6 +259,25 @@ func (a *agents) start(ag *agent) {
 	}()
 }
 
+// account adds what an agent's turn used; a.mu is held.
+func (a *agents) account(c event.RunCompleted) {
+	a.used = a.used.Add(c.Usage)
+	a.cost += c.CostUSD
+	a.totals = a.totals.Add(c.Totals)
+}
+
+// spent is what the agents used and did so far.
+func (a *agents) spent() (event.Usage, float64, event.Totals) {
+	if a == nil {
+		return event.Usage{}, 0, event.Totals{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.totals
+	t.Agents += len(a.byID)
+	return a.used, a.cost, t
+}
+
 // send gives an agent that has ended its turn another message.
 func (a *agents) send(_ context.Context, c tool.Call) (tool.Result, error) {
 	var args struct {
@@ -248,27 +287,34 @@ func (a *agents) send(_ context.Context, c tool.Call) (tool.Result, error) {
 	if err := json.Unmarshal(c.Arguments, &args); err != nil {
 		return a.refused(c, "send_input", "failed to parse function arguments: "+err.Error()), nil
 	}
-	ag := a.get(args.ID)
-	if ag == nil {
-		return a.refused(c, "send_input", "no agent "+args.ID), nil
-	}
-	select {
-	case <-ag.done:
-	default:
-		return a.refused(c, "send_input", "agent "+args.ID+" is still working; wait for it first"), nil
-	}
-	if ag.closed || !a.r.Agents.take() {
-		return a.refused(c, "send_input", "agent "+args.ID+" is closed, or no further agent may run now"), nil
+	ag, problem := a.reserve(args.ID)
+	if problem != "" {
+		return a.refused(c, "send_input", problem), nil
 	}
 	id := a.item(c, "", "send_input", []string{ag.id}, &args.Message, event.InProgress)
-	a.mu.Lock()
-	ag.opts.Prompt = args.Message
-	ag.opts.Log = event.NewLog(a.r.Now, a.r.Mask, nest{a.r.log, ag.id})
-	ag.opts.Log.Settle()
-	a.mu.Unlock()
-	a.start(ag)
+	a.start(ag, args.Message)
 	a.item(c, id, "send_input", []string{ag.id}, &args.Message, event.Completed)
 	return a.result(id, map[string]string{"submission_id": c.ID}), nil
+}
+
+// reserve takes an idle agent and a slot for its next turn, or says why not.
+func (a *agents) reserve(id string) (*agent, string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ag := a.byID[id]
+	switch {
+	case ag == nil:
+		return nil, "no agent " + id
+	case ag.closed:
+		return nil, "agent " + id + " is closed"
+	case ag.state.Status == "running" || ag.state.Status == "pending_init":
+		return nil, "agent " + id + " is still working; wait for it first"
+	case !a.r.Agents.slots.take():
+		return nil, fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.slots.max)
+	}
+	ag.state = event.AgentState{Status: "pending_init"}
+	ag.opts.Log = a.newLog(ag.id)
+	return ag, ""
 }
 
 // wait waits until one of the agents has ended its turn, or the time is up.
@@ -310,13 +356,13 @@ func (a *agents) waitAny(ctx context.Context, ids []string, bound time.Duration)
 	stop := make(chan struct{})
 	defer close(stop)
 	for _, id := range ids {
-		ag := a.get(id)
-		if ag == nil {
+		done := a.doneOf(id)
+		if done == nil {
 			return false
 		}
 		go func() {
 			select {
-			case <-ag.done:
+			case <-done:
 				first <- struct{}{}
 			case <-stop:
 			}
@@ -334,50 +380,66 @@ func (a *agents) waitAny(ctx context.Context, ids []string, bound time.Duration)
 	}
 }
 
+// doneOf is closed when the agent has no turn any more; nil: no such agent.
+func (a *agents) doneOf(id string) <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ag := a.byID[id]; ag != nil {
+		return ag.done
+	}
+	return nil
+}
+
 // close ends an agent.
-func (a *agents) close(_ context.Context, c tool.Call) (tool.Result, error) {
+func (a *agents) close(ctx context.Context, c tool.Call) (tool.Result, error) {
 	var args struct {
 		ID string `json:"id"`
 	}
 	if err := json.Unmarshal(c.Arguments, &args); err != nil {
 		return a.refused(c, "close_agent", "failed to parse function arguments: "+err.Error()), nil
 	}
-	ag := a.get(args.ID)
+	a.mu.Lock()
+	ag := a.byID[args.ID]
+	a.mu.Unlock()
 	if ag == nil {
 		return a.refused(c, "close_agent", "no agent "+args.ID), nil
 	}
 	id := a.item(c, "", "close_agent", []string{ag.id}, nil, event.InProgress)
-	a.mu.Lock()
-	ag.closed = true
-	before := ag.state
-	a.mu.Unlock()
-	ag.cancel()
-	<-ag.done
+	before := a.shut(ctx, ag)
 	a.item(c, id, "close_agent", []string{ag.id}, nil, event.Completed)
-	return a.result(id, map[string]any{"status": before.Status}), nil
+	return a.result(id, map[string]any{"status": before}), nil
 }
 
-// closeAll ends every agent and adds what they used to the run's totals.
-func (a *agents) closeAll(context.Context) {
+// shut ends an agent for good and waits until it has ended, or ctx has. It
+// returns the agent's status before.
+func (a *agents) shut(ctx context.Context, ag *agent) string {
+	a.mu.Lock()
+	ag.closed = true
+	before, cancel, done := ag.state.Status, ag.cancel, ag.done
+	a.mu.Unlock()
+	cancel()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return before
+}
+
+// closeAll ends every agent.
+func (a *agents) closeAll(ctx context.Context) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	list := make([]*agent, 0, len(a.byID))
 	for _, ag := range a.byID {
+		ag.cancel() // all at once; shut waits one by one
 		list = append(list, ag)
 	}
 	a.mu.Unlock()
 	for _, ag := range list {
-		ag.cancel()
-		<-ag.done
+		a.shut(ctx, ag)
 	}
-	a.r.totals.Agents += len(list)
-	a.r.meter.usage = a.r.meter.usage.Add(a.used)
-	a.r.meter.cost += a.cost
-}
-
-func (a *agents) get(id string) *agent {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.byID[id]
 }
 
 func (a *agents) states(ids []string) map[string]event.AgentState {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -21,10 +22,14 @@ const (
 	// verifyTimeout bounds one --verify command; wall-time limits are usually
 	// shorter.
 	verifyTimeout = 30 * time.Minute
+	// verifyTimedOut is the exit code of one that was stopped, as timeout(1) has it.
+	verifyTimedOut = 124
 	// verifyTail is how much of a failed verification the model and the report
 	// see.
 	verifyTail = 16 << 10
 )
+
+var errVerifyTimeout = errors.New("the verification ran too long")
 
 // gates counts the rounds of the gates between an answer and the end.
 type gates struct {
@@ -127,7 +132,7 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted, error) {
 	v := event.VerifyCompleted{Command: cmd, Round: r.context.gates.verifies + 1}
 	start := r.Now()
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, verifyTimeout, errVerifyTimeout)
 	defer cancel()
 	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.context.shell, "-lc", cmd}, Dir: r.Workdir, Env: r.childEnv("")})
 	if err != nil {
@@ -138,10 +143,14 @@ func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted,
 	_, copyErr := io.Copy(masked, p.Output())
 	copyErr = firstError(copyErr, masked.Close())
 	exit, err := p.Wait()
-	if err != nil || copyErr != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return v, cause
-		}
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errVerifyTimeout):
+		exit.Code = verifyTimedOut
+		_, _ = fmt.Fprintf(&tail, "\n[stopped: it ran longer than %s]\n", verifyTimeout) // a buffer never fails
+	case cause != nil:
+		return v, cause
+	case err != nil || copyErr != nil:
 		return v, fmt.Errorf("--verify %q: %w", cmd, firstError(err, copyErr))
 	}
 	v.ExitCode, v.Passed = exit.Code, exit.Code == 0

@@ -35,9 +35,12 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]json.RawMessage, er
 		group.SetLimit(maxParallel)
 		for k := i; k < j; k++ {
 			group.Go(func() error {
-				res, err := r.callOne(gctx, calls[k])
-				results[k], outputs[k] = res, res.Output
-				return err
+				return guarded(func() error { // a panic here would end the process
+					res, err := r.callOne(gctx, calls[k])
+					results[k], outputs[k] = res, res.Output
+					r.clock.touch()
+					return err
+				})
 			})
 		}
 		err := group.Wait()
@@ -49,7 +52,6 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]json.RawMessage, er
 		}
 		i = j
 	}
-	r.clock.touch()
 	return outputs, nil
 }
 
@@ -144,7 +146,7 @@ func (r *run) count(c call, res tool.Result) {
 	if res.Status == "" {
 		return // not reached
 	}
-	r.meter.toolCalls++
+	r.meter.call()
 	r.totals.ToolCalls++
 	if res.Denied != nil {
 		r.totals.Denials++

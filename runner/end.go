@@ -2,8 +2,10 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/hook"
@@ -41,46 +43,87 @@ func (r *run) logError(what string, err error) {
 // onEnd registers something to close at the end, last first.
 func (r *run) onEnd(f func(context.Context)) { r.closers = append(r.closers, f) }
 
-// end closes everything in order: sessions and their items, the turn, the
-// sandbox and with it every process, then the diff. It works on a context of
-// its own, since the run's is often the reason why it ends.
-func (r *run) end(err error) Result {
+// step is one step of ending. A bug in it must not keep the others from
+// happening.
+func (r *run) step(f func()) {
+	if bug := guarded(func() error { f(); return nil }); bug != nil && r.bug == nil {
+		r.bug = bug
+		r.trace(bug)
+	}
+}
+
+// maxStack bounds the stack of a bug in the log, in bytes.
+const maxStack = 8 << 10
+
+// trace logs where a bug was found, for the person who looks for it.
+func (r *run) trace(err error) {
+	var bug *Panic
+	if errors.As(err, &bug) {
+		r.notice("internal", bug.Error()+"\n"+string(bug.Stack[:min(len(bug.Stack), maxStack)]), bug.Hint())
+	}
+}
+
+// end closes everything in order: sub-agents and sessions with their items, the
+// turn, the sandbox and with it every process, then the diff. It works on a
+// context of its own, since the run's is often the reason why it ends; caller is
+// only asked whether to hurry.
+func (r *run) end(caller context.Context, err error) Result {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupBound)
 	defer cancel()
+	r.step(func() { r.trace(err) })
+	r.step(func() { r.context.agents.closeAll(ctx) })
 	if r.tools != nil && r.tools.builtin != nil {
-		r.tools.builtin.CloseAll(ctx)
+		r.step(func() { r.tools.builtin.CloseAll(ctx) })
 	}
+	_, _, theirs := r.context.agents.spent()
+	r.totals = r.totals.Add(theirs)
 	r.totals.Denials += int(r.denied.Load())
-	outcome := r.closeTurn(err)
-	r.endThread(outcome)
+	var outcome Outcome
+	r.step(func() { outcome = r.closeTurn(err) })
+	r.step(func() { r.endThread(outcome) })
+	if err == nil {
+		r.step(func() { r.notify(caller) })
+	}
 	for i := len(r.closers) - 1; i >= 0; i-- {
-		r.closers[i](ctx)
+		r.step(func() { r.closers[i](ctx) })
 	}
 	if r.box != nil {
-		r.logError("the sandbox", r.box.Close())
+		r.step(func() { r.logError("the sandbox", r.box.Close()) })
 	}
-	r.captureDiff()
-	return r.result(outcome)
+	r.step(func() { r.captureDiff(caller) })
+	return r.result(r.lastWord(caller, outcome))
+}
+
+// lastWord is the outcome after everything was closed: a signal that came in the
+// meantime has ended the run, and a bug is never a success.
+func (r *run) lastWord(caller context.Context, o Outcome) Outcome {
+	if r.bug != nil && o.ExitCode != ExitInternal {
+		return Classify(r.bug)
+	}
+	var sig SignalError
+	if errors.As(context.Cause(caller), &sig) && o.ExitCode != ExitInternal {
+		return Classify(sig)
+	}
+	return o
 }
 
 // closeTurn decides the outcome and says it in the stream.
 func (r *run) closeTurn(err error) Outcome {
 	o := Classify(err)
 	usage := r.Thread.Usage.Add(r.meter.usage)
-	todo := func() {
-		if r.tools != nil && r.tools.builtin != nil {
-			r.tools.builtin.CompletePlan()
-		}
-	}
 	if err != nil {
 		r.log.Emit(event.Error{Message: o.Message, Class: o.Class})
-		todo()
+	}
+	if r.tools != nil && r.tools.builtin != nil {
+		r.tools.builtin.CompletePlan()
+	}
+	r.log.CloseItems()
+	if err != nil {
 		r.log.Emit(event.TurnFailed{Error: event.Failure{Message: o.Message, Class: o.Class, Retryable: o.Retryable, Hint: o.Hint}, Usage: &usage})
 		return o
 	}
-	todo()
 	r.log.Emit(event.TurnCompleted{Usage: usage})
-	if r.final == "" {
+	if !r.answered {
 		return Outcome{Outcome: "failed", Class: "empty_answer", ExitCode: ExitFailed, Message: "the model ended the turn without an answer",
 			Hint: "an empty answer is never a success here; run the task again, or look at the thread"}
 	}
@@ -113,13 +156,19 @@ func (r *run) endThread(o Outcome) {
 }
 
 // captureDiff records what the run changed. It has a bound of its own: a
-// repository that is too large gets a record that says so.
-func (r *run) captureDiff() {
+// repository that is too large gets a record that says so. Once the caller wants
+// the run to end, the diff has only little time left.
+func (r *run) captureDiff(caller context.Context) {
 	if r.context.dir == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.diffBound())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), diffBound, fmt.Errorf("it took longer than %s", diffBound))
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(caller, func() {
+		time.AfterFunc(hurriedBound, func() { stop(fmt.Errorf("the run had to end: %w", context.Cause(caller))) })
+	})()
 	d := r.context.dir.Diff(ctx)
 	r.log.Emit(d)
 	r.logError("the workspace", r.context.dir.Close())
@@ -127,22 +176,25 @@ func (r *run) captureDiff() {
 
 // result sums up for the last record.
 func (r *run) result(o Outcome) Result {
+	used, cost, _ := r.context.agents.spent()
+	thread := r.Thread.Usage.Add(r.meter.usage)
 	c := event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint,
 		Retryable: o.Retryable, FinalMessage: r.final, DurationMS: r.Now().Sub(r.started).Milliseconds(),
-		Usage: r.meter.usage, ThreadUsage: r.Thread.Usage.Add(r.meter.usage), CostUSD: r.meter.cost, Totals: r.totals}
-	res := Result{Outcome: o, Completed: c, Usage: c.ThreadUsage}
-	for _, it := range r.history.items {
+		Usage: r.meter.usage.Add(used), ThreadUsage: thread, CostUSD: r.meter.cost + cost, Totals: r.totals}
+	res := Result{Outcome: o, Completed: c, Usage: thread}
+	for _, it := range closedCalls(r.history.items, r) {
 		res.History = append(res.History, it.Raw)
 	}
 	return res
 }
 
-// notify runs the notify program of the configuration after a turn.
-func (r *run) notify(ctx context.Context, o hook.Options) {
-	if len(r.cfg.Notify) == 0 {
+// notify runs the notify program of the configuration after a completed turn. It
+// has a bound of its own and changes nothing.
+func (r *run) notify(ctx context.Context) {
+	if len(r.cfg.Notify) == 0 || r.Mode == "agent" {
 		return
 	}
-	hook.Notify(ctx, o, r.cfg.Notify, hook.Notification{ThreadID: r.Thread.ID, TurnID: r.turnID, Cwd: r.Workdir,
+	hook.Notify(ctx, r.hookOptions(), r.cfg.Notify, hook.Notification{ThreadID: r.Thread.ID, TurnID: r.turnID, Cwd: r.Workdir,
 		Client: "codex_exec", Inputs: []string{r.Prompt}, LastMessage: r.final})
 }
 

@@ -88,14 +88,41 @@ func (c *clock) stop() {
 	}
 }
 
-// meter counts what the limits bound. It is used by the turn loop only.
-type meter struct {
-	limits    policy.Limits
-	prices    map[string]policy.ModelPrice
+// spending is what a run and its sub-agents used together: the limits bound the
+// whole, or an agent would be a way around them. Requests that are under way
+// when a limit is reached are finished. It is safe for concurrent use.
+type spending struct {
+	mu        sync.Mutex
 	responses int
 	toolCalls int
-	usage     event.Usage
+	tokens    int64
 	cost      float64
+}
+
+func (s *spending) add(responses, toolCalls int, tokens int64, cost float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.responses += responses
+	s.toolCalls += toolCalls
+	s.tokens += tokens
+	s.cost += cost
+}
+
+// sum is the state at one moment.
+func (s *spending) sum() (responses, toolCalls int, tokens int64, cost float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.responses, s.toolCalls, s.tokens, s.cost
+}
+
+// meter counts what one run used, without its sub-agents, and compares what all
+// of them used with the limits. It is used by the turn loop only.
+type meter struct {
+	limits policy.Limits
+	prices map[string]policy.ModelPrice
+	spent  *spending
+	usage  event.Usage
+	cost   float64
 	// failure is the fingerprint of the last failed step, repeats how often it
 	// came in a row.
 	failure string
@@ -104,12 +131,17 @@ type meter struct {
 
 // response counts one model response.
 func (m *meter) response(modelName string, u event.Usage) {
-	m.responses++
 	m.usage = m.usage.Add(u)
+	cost := 0.0
 	if p, ok := m.prices[modelName]; ok {
-		m.cost += event.Price(p).Cost(u)
+		cost = event.Price(p).Cost(u)
 	}
+	m.cost += cost
+	m.spent.add(1, 0, u.Total(), cost)
 }
+
+// call counts one tool call.
+func (m *meter) call() { m.spent.add(0, 1, 0, 0) }
 
 // step notes the outcome of one tool call: the same call failing in the same
 // way again and again is a loop that costs money and never ends.
@@ -127,23 +159,45 @@ func (m *meter) step(fingerprint string, failed bool) {
 // beforeRequest returns the limit that forbids another model request.
 func (m *meter) beforeRequest() *LimitError {
 	l := m.limits
+	responses, _, tokens, cost := m.spent.sum()
 	switch {
-	case l.MaxTurns > 0 && m.responses >= l.MaxTurns:
-		return &LimitError{"max_turns", strconv.Itoa(l.MaxTurns), strconv.Itoa(m.responses)}
-	case l.MaxTokens > 0 && m.usage.Total() >= l.MaxTokens:
-		return &LimitError{"max_tokens", strconv.FormatInt(l.MaxTokens, 10), strconv.FormatInt(m.usage.Total(), 10)}
-	case l.MaxCostUSD > 0 && m.cost >= l.MaxCostUSD:
-		return &LimitError{"max_cost", fmt.Sprintf("$%.4f", l.MaxCostUSD), fmt.Sprintf("$%.4f", m.cost)}
+	case l.MaxTurns > 0 && responses >= l.MaxTurns:
+		return &LimitError{"max_turns", strconv.Itoa(l.MaxTurns), strconv.Itoa(responses)}
+	case l.MaxTokens > 0 && tokens >= l.MaxTokens:
+		return &LimitError{"max_tokens", strconv.FormatInt(l.MaxTokens, 10), strconv.FormatInt(tokens, 10)}
+	case l.MaxCostUSD > 0 && cost >= l.MaxCostUSD:
+		return &LimitError{"max_cost", fmt.Sprintf("$%.4f", l.MaxCostUSD), fmt.Sprintf("$%.4f", cost)}
 	case l.MaxRepeatedFailures > 0 && m.repeats >= l.MaxRepeatedFailures:
 		return &LimitError{"repeated_failure", strconv.Itoa(l.MaxRepeatedFailures), strconv.Itoa(m.repeats)}
 	}
 	return nil
 }
 
+// beforeWork is beforeRequest for a request that is not the closing summary: the
+// last response that max_turns allows is kept for that one.
+func (m *meter) beforeWork() *LimitError {
+	if l := m.beforeRequest(); l != nil {
+		return l
+	}
+	l := m.limits
+	responses, _, _, _ := m.spent.sum()
+	if l.MaxTurns > 1 && responses >= l.MaxTurns-1 && !l.NoFinalAnswer {
+		return &LimitError{"max_turns", strconv.Itoa(l.MaxTurns), strconv.Itoa(l.MaxTurns)}
+	}
+	return nil
+}
+
+// maySumUp tells whether a closing summary is due and allowed.
+func (m *meter) maySumUp() bool {
+	responses, _, _, _ := m.spent.sum()
+	return !m.limits.NoFinalAnswer && responses > 0 && (m.limits.MaxTurns == 0 || responses < m.limits.MaxTurns)
+}
+
 // beforeCalls returns the limit that n more tool calls would pass.
 func (m *meter) beforeCalls(n int) *LimitError {
-	if l := m.limits.MaxToolCalls; l > 0 && m.toolCalls+n > l {
-		return &LimitError{"max_tool_calls", strconv.Itoa(l), strconv.Itoa(m.toolCalls)}
+	_, calls, _, _ := m.spent.sum()
+	if l := m.limits.MaxToolCalls; l > 0 && calls+n > l {
+		return &LimitError{"max_tool_calls", strconv.Itoa(l), strconv.Itoa(calls)}
 	}
 	return nil
 }

@@ -28,9 +28,11 @@ type contextFacts struct {
 	diffing   bool // the workspace may change, so a diff is due
 	servers   *mcp.Set
 	saveError bool
-	review    *review
-	agents    *agents
-	skills    []skill.Skill
+	// noBaseline: it was said that the changes of this run cannot be told.
+	noBaseline bool
+	review     *review
+	agents     *agents
+	skills     []skill.Skill
 
 	verifyRoundsSet bool
 }
@@ -67,14 +69,18 @@ func (r *run) open(ctx context.Context) error {
 		box, err := sandbox.Open(ctx, conf.Spec)
 		boxes <- opened{box, err}
 	}()
-	r.log.Emit(r.Credential)
-	r.openWorkspace(conf)
-	contextErr := r.firstMessages(ctx, conf)
+	var contextErr error
+	bug := guarded(func() error {
+		r.log.Emit(r.Credential)
+		r.openWorkspace(conf)
+		contextErr = r.firstMessages(ctx, conf)
+		return nil
+	})
 	o := <-boxes
-	if o.err != nil {
-		return o.err
-	}
 	r.box = o.box
+	if err := firstError(bug, o.err); err != nil {
+		return err
+	}
 	if contextErr != nil {
 		return contextErr
 	}
@@ -170,11 +176,17 @@ func (r *run) beforeFirstTool(ctx context.Context) {
 	}
 }
 
+// workspaceReady waits for the baseline. Where there is none the run goes on, and
+// the diff says why it cannot tell what changed.
 func (r *run) workspaceReady(ctx context.Context) error {
 	if r.context.dir == nil {
 		return nil
 	}
-	return r.context.dir.Ready(ctx)
+	if err := r.context.dir.Ready(ctx); err != nil && context.Cause(ctx) == nil && !r.context.noBaseline {
+		r.context.noBaseline = true
+		r.notice("no_baseline", "the state of the workspace before the run could not be taken, so its changes cannot be told: "+err.Error(), "")
+	}
+	return context.Cause(ctx)
 }
 
 // firstMessages fills the history: a new thread gets the context messages, a

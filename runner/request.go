@@ -34,10 +34,13 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 		}
 		if api.Class == "context_length" && !compacted && r.compactable() {
 			compacted = true
-			if r.compact(ctx, "context_length") == nil {
-				continue
+			if r.compact(ctx, "context_length") != nil {
+				return nil, err
 			}
-			return nil, err
+			if limit := r.meter.beforeRequest(); limit != nil {
+				return nil, limit
+			}
+			continue
 		}
 		if !r.fallBack(api) {
 			return nil, err

@@ -63,6 +63,9 @@ type Options struct {
 	NewID            func() string    // UUIDv7; safe for concurrent use
 	Now              func() time.Time // nil: time.Now
 	Agents           *AgentPool       // nil: sub-agents are not offered
+	// spent is what the limits of the whole run count; set for sub-agents, which
+	// share it with their parent.
+	spent *spending
 	// Diag takes diagnostics of the runner itself; the zero value drops them.
 	// What a user must know is an event, never only a line here.
 	Diag zerolog.Logger
@@ -103,14 +106,12 @@ type Result struct {
 // With the log's own bound it fits the 7 s a CI system gives after a signal.
 const cleanupBound = 3 * time.Second
 
-// diffBound bounds the diff at the end: short after a signal, since the CI
+// Bounds of the diff at the end: short once a signal has come, since the CI
 // system kills soon, generous otherwise.
-func (r *run) diffBound() time.Duration {
-	if r.interrupted {
-		return 2 * time.Second
-	}
-	return 60 * time.Second
-}
+const (
+	diffBound    = 60 * time.Second
+	hurriedBound = 2 * time.Second
+)
 
 // run is the state of one run. Only the goroutine of Run touches it, except
 // where a field says otherwise.
@@ -129,43 +130,63 @@ type run struct {
 	model       string // in force, after fallbacks
 	totals      event.Totals
 	final       string // last message of the turn
+	answered    bool   // the last response had a message
 	request     int
 	turnID      string
 	closers     []func(context.Context)
 	// denied counts refused connections; the proxy's goroutines add to it.
 	denied atomic.Int64
-	// interrupted is set when a signal ends the run.
-	interrupted bool
+	// bug is the first panic that ending the run ran into.
+	bug error
 }
 
 // Run carries out one turn. It returns after everything it started has ended;
 // the caller emits Result.Completed with Log.Finish.
-func Run(ctx context.Context, o Options) (res Result) {
+func Run(ctx context.Context, o Options) Result { return newRun(o).carryOut(ctx) }
+
+func newRun(o Options) *run {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now()}
 	r.turnID = r.NewID()
 	r.model = r.cfg.Model
-	r.meter = meter{limits: r.cfg.Limits, prices: r.cfg.Prices.Models}
-	ctx, cancel := context.WithCancelCause(ctx)
+	if o.spent == nil {
+		r.spent = &spending{}
+	}
+	r.meter = meter{limits: r.cfg.Limits, prices: r.cfg.Prices.Models, spent: r.spent}
+	return r
+}
+
+// carryOut does the work under the run's limits and ends it.
+func (r *run) carryOut(caller context.Context) Result {
+	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
 	work, cancelWork := context.WithCancelCause(ctx)
 	defer cancelWork(nil)
 	r.clock = startClock(r.cfg.Limits, cancelWork, cancel)
 	defer r.clock.stop()
 
-	err := r.guarded(work)
+	err := guarded(func() error {
+		if err := r.open(work); err != nil {
+			return err
+		}
+		return r.turn(work)
+	})
 	if cause := context.Cause(work); cause != nil && err != nil && !isOwn(err) {
 		err = cause
 	}
 	var limit *LimitError
 	if errors.As(err, &limit) {
-		r.sumUp(ctx, limit)
+		if bug := guarded(func() error { r.sumUp(ctx, limit); return nil }); bug != nil {
+			err = bug
+		}
 	}
 	var sig SignalError
-	r.interrupted = errors.As(err, &sig)
-	return r.end(err)
+	if err != nil && !isOwn(err) && errors.As(context.Cause(caller), &sig) {
+		err = sig // it came during the summary
+	}
+	return r.end(caller, err)
 }
 
 // isOwn tells whether err says more than the cancellation that came with it.
@@ -175,16 +196,13 @@ func isOwn(err error) bool {
 }
 
 // guarded turns a panic into an error: a bug must not leave items open.
-func (r *run) guarded(ctx context.Context) (err error) {
+func guarded(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &Panic{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	if err := r.open(ctx); err != nil {
-		return err
-	}
-	return r.turn(ctx)
+	return f()
 }
 
 // progress notes what the run is doing, for whoever debugs it.

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -14,14 +15,22 @@ import (
 // call is one tool call of a response.
 type call = tool.Call
 
+// maxEmptyResponses bounds how often in a row a service may say that it is not
+// done without having sent anything.
+const maxEmptyResponses = 3
+
 // turn is the loop: ask, run the calls, answer them, ask again, until the model
 // answers without a call and every gate agrees.
 func (r *run) turn(ctx context.Context) error {
+	empty := 0
 	for {
+		if limit := r.meter.beforeWork(); limit != nil {
+			return limit
+		}
 		if err := r.compactIfNeeded(ctx, "mid_turn"); err != nil {
 			return err
 		}
-		if limit := r.stopsHere(); limit != nil {
+		if limit := r.meter.beforeWork(); limit != nil {
 			return limit
 		}
 		resp, err := r.ask(ctx, "turn", true)
@@ -34,11 +43,18 @@ func (r *run) turn(ctx context.Context) error {
 		}
 		switch {
 		case len(calls) > 0:
+			empty = 0
 			if err := r.answer(ctx, calls); err != nil {
 				return err
 			}
 		case resp.EndTurn != nil && !*resp.EndTurn:
-			continue // the service asks to be asked again
+			// The service asks to be asked again.
+			if len(resp.Items) > 0 {
+				empty = 0
+			} else if empty++; empty >= maxEmptyResponses {
+				return &TurnError{Class: "bad_response", Code: ExitService,
+					Message: fmt.Sprintf("the service sent %d responses in a row without any output and asked to go on", empty)}
+			}
 		default:
 			done, err := r.accept(ctx)
 			if done && r.Mode == "review" && r.final != "" {
@@ -51,18 +67,6 @@ func (r *run) turn(ctx context.Context) error {
 	}
 }
 
-// stopsHere returns the limit that forbids another working request. The last
-// response that max_turns allows is kept for the closing summary.
-func (r *run) stopsHere() error {
-	if l := r.meter.beforeRequest(); l != nil {
-		return l
-	}
-	if l := r.meter.limits; l.MaxTurns > 1 && r.meter.responses == l.MaxTurns-1 && !l.NoFinalAnswer {
-		return &LimitError{"max_turns", itoa(l.MaxTurns), itoa(l.MaxTurns)}
-	}
-	return nil
-}
-
 // summaryBound is how long the closing summary may take.
 const summaryBound = 30 * time.Second
 
@@ -70,9 +74,8 @@ const summaryBound = 30 * time.Second
 // allowed, lets the model say what was done and what is missing, without tools.
 func (r *run) sumUp(ctx context.Context, limit *LimitError) {
 	r.log.Emit(event.LimitReached{Limit: limit.Limit, Max: limit.Max, Used: limit.Used})
-	l := r.meter.limits
-	spent := l.MaxTurns > 0 && r.meter.responses >= l.MaxTurns
-	if l.NoFinalAnswer || spent || r.meter.responses == 0 || context.Cause(ctx) != nil {
+	// The last response is the parent's, not an agent's.
+	if r.Mode == "agent" || !r.meter.maySumUp() || context.Cause(ctx) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, summaryBound)
@@ -93,6 +96,7 @@ func (r *run) sumUp(ctx context.Context, limit *LimitError) {
 // the calls it makes.
 func (r *run) absorb(resp *model.Response) ([]call, error) {
 	var calls []call
+	r.answered = false
 	for _, it := range resp.Items {
 		o, err := readItem(it)
 		if err != nil {
@@ -108,7 +112,7 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 				r.final = refusal
 				return nil, &TurnError{Class: "refused", Message: "the model refused: " + refusal, Code: ExitFailed}
 			}
-			r.final = text
+			r.final, r.answered = text, strings.TrimSpace(text) != ""
 			if r.Mode != "review" { // a review shows one message, made of the answer
 				r.log.Complete("", event.AgentMessage{Text: text})
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -47,6 +48,8 @@ type Log struct {
 	early   []Record
 	settled bool
 	items   int
+	open    map[string]ItemDetails // started, not completed
+	order   []string               // ids of open, in order
 	closed  bool
 }
 
@@ -81,10 +84,25 @@ func (l *Log) emit(e Event) {
 	if !l.settled {
 		l.early = append(l.early, rec)
 	}
-	for i, s := range l.sinks {
-		if err := s.Handle(rec); err != nil && l.failed[i] == nil {
-			l.failed[i] = err
+	for i := range l.sinks {
+		l.hand(i, rec)
+	}
+}
+
+// hand gives a record to one sink. A sink that panics has failed; the others,
+// and the run, go on.
+func (l *Log) hand(i int, rec Record) {
+	l.fail(i, func() error { return l.sinks[i].Handle(rec) })
+}
+
+func (l *Log) fail(i int, f func() error) {
+	defer func() {
+		if v := recover(); v != nil && l.failed[i] == nil {
+			l.failed[i] = fmt.Errorf("internal error in %T: %v", l.sinks[i], v)
 		}
+	}()
+	if err := f(); err != nil && l.failed[i] == nil {
+		l.failed[i] = err
 	}
 }
 
@@ -114,11 +132,8 @@ func (l *Log) Attach(s Sink) {
 	defer l.mu.Unlock()
 	l.sinks = append(l.sinks, s)
 	l.failed = append(l.failed, nil)
-	i := len(l.sinks) - 1
 	for _, rec := range l.early {
-		if err := s.Handle(rec); err != nil && l.failed[i] == nil {
-			l.failed[i] = err
-		}
+		l.hand(len(l.sinks)-1, rec)
 	}
 }
 
@@ -144,24 +159,78 @@ func (l *Log) Start(d ItemDetails) string {
 	defer l.mu.Unlock()
 	id := fmt.Sprintf("item_%d", l.items)
 	l.items++
+	if l.open == nil {
+		l.open = map[string]ItemDetails{}
+	}
+	l.open[id] = d
+	l.order = append(l.order, id)
 	l.emit(ItemStarted{Item{id, d}})
 	return id
 }
 
-// Update emits item.updated.
-func (l *Log) Update(id string, d ItemDetails) { l.Emit(ItemUpdated{Item{id, d}}) }
+// Update emits item.updated for an item that is open; a completed one stays as
+// it is.
+func (l *Log) Update(id string, d ItemDetails) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.open[id]; ok {
+		l.open[id] = d
+		l.emit(ItemUpdated{Item{id, d}})
+	}
+}
 
-// Complete emits item.completed. An empty id stands for an item that was never
-// started: it gets a new one. Complete returns the id.
+// Complete emits item.completed, once for each item. An empty id stands for an
+// item that was never started: it gets a new one. Complete returns the id.
 func (l *Log) Complete(id string, d ItemDetails) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.complete(id, d)
+}
+
+func (l *Log) complete(id string, d ItemDetails) string {
 	if id == "" {
 		id = fmt.Sprintf("item_%d", l.items)
 		l.items++
+	} else if _, ok := l.open[id]; !ok {
+		return id
 	}
+	delete(l.open, id)
+	l.order = slices.DeleteFunc(l.order, func(o string) bool { return o == id })
 	l.emit(ItemCompleted{Item{id, d}})
 	return id
+}
+
+// CloseItems completes every item that is still open, as failed where the item
+// can say so: whatever went wrong, a reader never waits for one.
+func (l *Log) CloseItems() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range slices.Clone(l.order) {
+		l.complete(id, abandoned(l.open[id]))
+	}
+}
+
+// abandoned is the last state of an item that nobody finished.
+func abandoned(d ItemDetails) ItemDetails {
+	const why = "it was not finished"
+	switch d := d.(type) {
+	case CommandExecution:
+		d.Status = Failed
+		return d
+	case FileChange:
+		d.Status, d.Message = Failed, why
+		return d
+	case MCPToolCall:
+		d.Status, d.Error = Failed, &MCPError{Message: why}
+		return d
+	case CollabToolCall:
+		d.Status = Failed
+		return d
+	case ToolCall:
+		d.Status = Failed
+		return d
+	}
+	return d
 }
 
 // Errors returns the first error of every sink that failed.
@@ -172,22 +241,24 @@ func (l *Log) Errors() error {
 }
 
 // Finish tells last to the sinks that are an [Ender], flushes those that can be
-// flushed, emits last, closes all sinks
-// and returns what went wrong in any of them.
+// flushed, emits last, closes all sinks and returns what went wrong in any of
+// them.
 func (l *Log) Finish(ctx context.Context, last RunCompleted) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil
 	}
-	for _, s := range l.sinks {
+	for i, s := range l.sinks {
 		if e, ok := s.(Ender); ok {
-			e.Ending(l.seal(Record{Time: l.now().UTC(), Event: last}))
+			l.fail(i, func() error { e.Ending(l.seal(Record{Time: l.now().UTC(), Event: last})); return nil })
 		}
 	}
-	for _, s := range l.sinks {
+	for i, s := range l.sinks {
 		if f, ok := s.(Flusher); ok {
-			for _, e := range f.Flush(ctx) {
+			var more []Event
+			l.fail(i, func() error { more = f.Flush(ctx); return nil })
+			for _, e := range more {
 				l.emit(e)
 			}
 		}
@@ -195,9 +266,7 @@ func (l *Log) Finish(ctx context.Context, last RunCompleted) error {
 	l.emit(last)
 	l.closed = true
 	for i, s := range l.sinks {
-		if err := s.Close(ctx); err != nil && l.failed[i] == nil {
-			l.failed[i] = err
-		}
+		l.fail(i, func() error { return s.Close(ctx) })
 	}
 	return errors.Join(l.failed...)
 }

@@ -339,6 +339,15 @@ type Totals struct {
 	Agents         int `json:"agents"`
 }
 
+// Add returns the sum of t and u.
+func (t Totals) Add(u Totals) Totals {
+	return Totals{
+		ModelResponses: t.ModelResponses + u.ModelResponses, ModelRetries: t.ModelRetries + u.ModelRetries,
+		ToolCalls: t.ToolCalls + u.ToolCalls, FailedTools: t.FailedTools + u.FailedTools, Denials: t.Denials + u.Denials,
+		HookFailures: t.HookFailures + u.HookFailures, Compactions: t.Compactions + u.Compactions, Agents: t.Agents + u.Agents,
+	}
+}
+
 func (RunStarted) kind() Kind         { return KindRunStarted }
 func (SandboxEnforced) kind() Kind    { return KindSandboxEnforced }
 func (CredentialSelected) kind() Kind { return KindCredentialSelected }
