@@ -16,7 +16,9 @@ import (
 // old place and can be used read-only stays in use: module caches, installed
 // programs, dependencies. Nothing becomes writable that was not.
 //
-// The folder has the same path inside and outside, and goes with the run.
+// The folder has the same path inside and outside, and goes with the run. Where
+// the kernel can lay an overlay, a private cache begins with what the user's
+// holds: a warm cache, and still nothing of the user's changes.
 
 // cacheRule moves one cache.
 type cacheRule struct {
@@ -59,9 +61,13 @@ func (c *Confinement) openCaches() error {
 		if at, ok := c.lookupEnv(r.variable); ok && at != "" {
 			if !c.canWrite(at) {
 				c.move(r.variable, r.place)
+				c.warm(r.place, at)
 			}
 		} else if !c.canWrite(c.home(r.usual)) {
 			c.move(r.variable, r.place)
+			if r.usual != "" {
+				c.warm(r.place, c.home(r.usual))
+			}
 		}
 	}
 	links := map[string]string{}
@@ -81,6 +87,20 @@ func (c *Confinement) openCaches() error {
 // move sets a variable to a place in the private folder.
 func (c *Confinement) move(variable, place string) {
 	c.Caches[variable] = filepath.Join(c.private, place)
+}
+
+// warm lays a private cache over the user's, if there is one. The folder of all
+// caches is left out: what it holds of use has variables of its own.
+func (c *Confinement) warm(place, usual string) {
+	lower := realPath(usual)
+	if fi, err := os.Stat(lower); place == "xdg" || err != nil || !fi.IsDir() || within(c.private, lower) || within(lower, c.private) {
+		return
+	}
+	at, changes := filepath.Join(c.private, place), filepath.Join(c.private, ".changes", place)
+	if os.MkdirAll(at, 0o700) != nil || os.MkdirAll(changes, 0o700) != nil {
+		return // it begins empty; openCaches reports a folder that cannot be made
+	}
+	c.Spec.Overlays = append(c.Spec.Overlays, sandbox.Overlay{At: at, Lower: lower, Private: changes})
 }
 
 // home is a path below the user's home folder.
