@@ -149,7 +149,13 @@ func (b *builder) managedOverrides() {
 		}
 		for _, s := range l.found.found {
 			if v := managed.root.get(s.path...); v != nil && v.kind != kTable && !v.equal(s.at) {
-				b.notice("managed_override", fmt.Sprintf("%s has no effect: %s sets %s", s.at.origin(), v.origin(), dotted(s.path)), v.origin(), "", "")
+				b.notice(
+					"managed_override",
+					fmt.Sprintf("%s has no effect: %s sets %s", s.at.origin(), v.origin(), dotted(s.path)),
+					v.origin(),
+					"",
+					"",
+				)
 			}
 		}
 	}
@@ -190,10 +196,28 @@ func (b *builder) applyPins() {
 		}
 		want, path := b.q.pins[name], splitDotted(name)
 		if flag := b.explicitly(path...); flag != nil && !flag.equal(want) {
-			b.violated(flag, name, fmt.Sprintf("%s is not allowed by requirements, which fix it to %s (set by %s)", name, shown(path, want), want.origin()), "remove the flag")
+			b.violated(
+				flag,
+				name,
+				fmt.Sprintf("%s is not allowed by requirements, which fix it to %s (set by %s)", name, shown(path, want), want.origin()),
+				"remove the flag",
+			)
 		}
 		if now := b.root.get(path...); now != nil && !now.equal(want) {
-			b.notice("requirement_override", fmt.Sprintf("%s%s is %s by requirements instead of %s (set by %s)", place(now), name, shown(path, want), shown(path, now), want.origin()), want.origin(), "", "")
+			b.notice(
+				"requirement_override",
+				fmt.Sprintf(
+					"%s%s is %s by requirements instead of %s (set by %s)",
+					place(now),
+					name,
+					shown(path, want),
+					shown(path, now),
+					want.origin(),
+				),
+				want.origin(),
+				"",
+				"",
+			)
 		}
 		b.root = b.root.with(want, path...)
 	}
@@ -201,11 +225,23 @@ func (b *builder) applyPins() {
 		want := b.q.features[name]
 		if name == "network_proxy" && !want.yes || name == "web_search_request" && want.yes {
 			// A requirement takes away; these would open the network.
-			b.notice("requirement_ignored", fmt.Sprintf("%sfeature %s = %t has no effect: requirements do not loosen", place(want), name, want.yes), want.origin(), "", "")
+			b.notice(
+				"requirement_ignored",
+				fmt.Sprintf("%sfeature %s = %t has no effect: requirements do not loosen", place(want), name, want.yes),
+				want.origin(),
+				"",
+				"",
+			)
 			continue
 		}
 		if now := b.root.get("features", name); now != nil && featureOn(now) != want.yes {
-			b.notice("requirement_override", fmt.Sprintf("%sfeature %s stays %t by requirements (set by %s)", place(now), name, want.yes, want.origin()), want.origin(), "", "")
+			b.notice(
+				"requirement_override",
+				fmt.Sprintf("%sfeature %s stays %t by requirements (set by %s)", place(now), name, want.yes, want.origin()),
+				want.origin(),
+				"",
+				"",
+			)
 		}
 		b.root = b.root.with(want, "features", name)
 	}
@@ -214,8 +250,21 @@ func (b *builder) applyPins() {
 // numericLimits are keys of the configuration that requirements bound from
 // above.
 func numericLimits() []string {
-	return []string{"limits.max_turns", "limits.max_tool_calls", "limits.max_wall_time", "limits.max_idle_time", "limits.max_tokens", "limits.max_cost_usd", "limits.max_repeated_failures",
-		"limits.verify_rounds", "limits.stop_hook_rounds", "sandbox.memory", "sandbox.processes", "sandbox.cpu", "sandbox.file_size"}
+	return []string{
+		"limits.max_turns",
+		"limits.max_tool_calls",
+		"limits.max_wall_time",
+		"limits.max_idle_time",
+		"limits.max_tokens",
+		"limits.max_cost_usd",
+		"limits.max_repeated_failures",
+		"limits.verify_rounds",
+		"limits.stop_hook_rounds",
+		"sandbox.memory",
+		"sandbox.processes",
+		"sandbox.cpu",
+		"sandbox.file_size",
+	}
 }
 
 func (b *builder) applyMaxima() {
@@ -226,7 +275,12 @@ func (b *builder) applyMaxima() {
 		}
 		path := strings.Split(name, ".")
 		if flag := b.explicitly(path...); flag != nil && (magnitude(flag) == 0 || magnitude(flag) > magnitude(most)) {
-			b.violated(flag, name, fmt.Sprintf("%s = %s is above the %s that requirements allow (set by %s)", name, flag, most, most.origin()), "lower the flag")
+			b.violated(
+				flag,
+				name,
+				fmt.Sprintf("%s = %s is above the %s that requirements allow (set by %s)", name, flag, most, most.origin()),
+				"lower the flag",
+			)
 			continue
 		}
 		now := b.root.get(path...)
@@ -234,7 +288,21 @@ func (b *builder) applyMaxima() {
 		case now == nil:
 			b.root = b.root.with(most, path...)
 		case magnitude(now) == 0 || magnitude(now) > magnitude(most):
-			b.notice("requirement_fallback", fmt.Sprintf("%s%s = %s is above the %s that requirements allow; %s holds (set by %s)", place(now), name, now, most, most, most.origin()), most.origin(), "", "")
+			b.notice(
+				"requirement_fallback",
+				fmt.Sprintf(
+					"%s%s = %s is above the %s that requirements allow; %s holds (set by %s)",
+					place(now),
+					name,
+					now,
+					most,
+					most,
+					most.origin(),
+				),
+				most.origin(),
+				"",
+				"",
+			)
 			b.root = b.root.with(most, path...)
 		}
 	}
@@ -247,7 +315,11 @@ func (b *builder) limits() {
 		MaxTurns: int(n("max_turns", 0)), MaxToolCalls: int(n("max_tool_calls", 0)), MaxTokens: n("max_tokens", 0),
 		MaxWallTime: b.duration(b.root.get("limits", "max_wall_time")), MaxIdleTime: b.duration(b.root.get("limits", "max_idle_time")),
 		MaxCostUSD: magnitude(b.root.get("limits", "max_cost_usd")), MaxRepeatedFailures: int(n("max_repeated_failures", 0)),
-		NoFinalAnswer: b.boolean(false, "limits", "no_final_answer"), VerifyRounds: int(n("verify_rounds", 3)), StopHookRounds: int(n("stop_hook_rounds", 3)),
+		NoFinalAnswer: b.boolean(
+			false,
+			"limits",
+			"no_final_answer",
+		), VerifyRounds: int(n("verify_rounds", 3)), StopHookRounds: int(n("stop_hook_rounds", 3)),
 	}
 	b.cfg.Verify = b.list("verify")
 	b.cfg.Prices = Prices{Date: b.str("prices", "date")}
@@ -265,8 +337,16 @@ func (b *builder) limits() {
 	if b.cfg.Limits.MaxCostUSD > 0 {
 		if _, priced := b.cfg.Prices.Models[b.cfg.Model]; !priced {
 			at := b.root.get("limits", "max_cost_usd")
-			b.fail(problem{at: at, key: "limits.max_cost_usd", message: fmt.Sprintf("limits.max_cost_usd cannot be kept: there is no price for model %q", b.cfg.Model),
-				hint: fmt.Sprintf("add [prices.models.%s] with input, cached_input and output", strconv.Quote(b.cfg.Model))}.err(KindUsage))
+			b.fail(
+				problem{
+					at:      at,
+					key:     "limits.max_cost_usd",
+					message: fmt.Sprintf("limits.max_cost_usd cannot be kept: there is no price for model %q", b.cfg.Model),
+					hint:    fmt.Sprintf("add [prices.models.%s] with input, cached_input and output", strconv.Quote(b.cfg.Model)),
+				}.err(
+					KindUsage,
+				),
+			)
 		}
 	}
 }
@@ -279,7 +359,17 @@ func (b *builder) auth() {
 	if b.q.logins != nil {
 		a.AllowedMethods = b.q.logins.values
 		if at := b.root.get("forced_login_method"); at != nil && !b.q.logins.has(at.text) {
-			b.violated(at, "forced_login_method", fmt.Sprintf("forced_login_method = %q is not allowed by requirements: allowed_login_methods is [%s] (set by %s)", at.text, strings.Join(b.q.logins.values, ", "), b.q.logins.origin()), "")
+			b.violated(
+				at,
+				"forced_login_method",
+				fmt.Sprintf(
+					"forced_login_method = %q is not allowed by requirements: allowed_login_methods is [%s] (set by %s)",
+					at.text,
+					strings.Join(b.q.logins.values, ", "),
+					b.q.logins.origin(),
+				),
+				"",
+			)
 		}
 	}
 	if b.q.workspaces != nil {
@@ -291,7 +381,16 @@ func (b *builder) auth() {
 		if s.layer != nil && s.layer.name == "requirements" {
 			k = KindPolicy
 		}
-		b.fail(problem{at: s, key: "cli_auth_credentials_store", message: fmt.Sprintf("cli_auth_credentials_store = %q is not supported: an unattended machine has no keyring", s.text), hint: `use "file"`}.err(k))
+		b.fail(
+			problem{
+				at:      s,
+				key:     "cli_auth_credentials_store",
+				message: fmt.Sprintf("cli_auth_credentials_store = %q is not supported: an unattended machine has no keyring", s.text),
+				hint:    `use "file"`,
+			}.err(
+				k,
+			),
+		)
 	}
 	a.Writeback = b.str("auth", "writeback")
 	a.ReadOnlyOK = b.boolean(false, "auth", "read_only_ok")
@@ -302,7 +401,13 @@ func (b *builder) auth() {
 func (b *builder) approval() {
 	b.cfg.ApprovalPolicy = "never"
 	if a := b.q.approvals; a != nil && !a.has("never") {
-		b.notice("approval_granular", fmt.Sprintf("requirements let some actions be asked about; in this unattended run each of them is denied (set by %s)", a.origin()), a.origin(), "", "")
+		b.notice(
+			"approval_granular",
+			fmt.Sprintf("requirements let some actions be asked about; in this unattended run each of them is denied (set by %s)", a.origin()),
+			a.origin(),
+			"",
+			"",
+		)
 	}
 	if r := b.q.reviewers; b.src.Flags.ApproveForMe && !r.has("auto_review") {
 		words := map[string]string{"user": "User", "auto_review": "AutoReview", "guardian_subagent": "AutoReview"}
@@ -310,12 +415,28 @@ func (b *builder) approval() {
 		for _, v := range r.values {
 			set = append(set, words[v])
 		}
-		b.notice("requirement_fallback", fmt.Sprintf("an automatic reviewer is not allowed by requirements (set by %s)", r.origin()), r.origin(), "",
-			fmt.Sprintf("Configured value for `approvals_reviewer` is disallowed by requirements; falling back to required value %s. Details: invalid value for `approvals_reviewer`: `AutoReview` is not in the allowed set [%s] (set by %s)", set[0], strings.Join(set, ", "), r.at.layer.path))
+		b.notice(
+			"requirement_fallback",
+			fmt.Sprintf("an automatic reviewer is not allowed by requirements (set by %s)", r.origin()),
+			r.origin(),
+			"",
+			fmt.Sprintf(
+				"Configured value for `approvals_reviewer` is disallowed by requirements; falling back to required value %s. Details: invalid value for `approvals_reviewer`: `AutoReview` is not in the allowed set [%s] (set by %s)",
+				set[0],
+				strings.Join(set, ", "),
+				r.at.layer.path,
+			),
+		)
 	}
 	at := b.root.get("approval_policy")
 	if at == nil || approvalOf(at) == "never" {
 		return
 	}
-	b.notice("approval_never", fmt.Sprintf("%sapproval_policy %s has no effect: an unattended run never asks; what would be asked is denied", place(at), at), at.origin(), "", "")
+	b.notice(
+		"approval_never",
+		fmt.Sprintf("%sapproval_policy %s has no effect: an unattended run never asks; what would be asked is denied", place(at), at),
+		at.origin(),
+		"",
+		"",
+	)
 }

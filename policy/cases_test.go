@@ -20,7 +20,13 @@ type machine struct {
 func newMachine(t testing.TB) *machine {
 	t.Helper()
 	base := Disk{}.RealPath(t.TempDir())
-	m := &machine{t: t, etc: filepath.Join(base, "etc"), home: filepath.Join(base, "home"), work: filepath.Join(base, "work"), user: filepath.Join(base, "user")}
+	m := &machine{
+		t:    t,
+		etc:  filepath.Join(base, "etc"),
+		home: filepath.Join(base, "home"),
+		work: filepath.Join(base, "work"),
+		user: filepath.Join(base, "user"),
+	}
 	for _, d := range []string{m.etc, m.home, filepath.Join(m.work, ".git"), m.user} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -114,9 +120,15 @@ var ours = map[string]struct {
 	sandbox string
 	web     string
 }{
-	"appr-onreq": {exit: 3}, "appr-onreq-c": {exit: 3}, "appr-order-untrusted": {exit: 3}, "sb-ro-flag": {exit: 3}, "sb-rw-dfa-onreq": {exit: 3}, "appr-bypass": {exit: 3},
-	"sb-typo": {exit: 3}, "sb-typo-strict": {exit: 3}, "legacy-appr": {exit: 3}, "legacy-vs-system-appr": {exit: 3}, "layer-profile-missing": {exit: 2}, "mcp-empty": {exit: 3},
-	"ws-live-only": {web: "disabled"}, "legacy-vs-system-sb": {sandbox: "read-only"}, "layer-project-untrusted": {sandbox: "read-only"}, "feat-pin-cli": {},
+	"appr-onreq": {
+		exit: 3,
+	}, "appr-onreq-c": {exit: 3}, "appr-order-untrusted": {exit: 3}, "sb-ro-flag": {exit: 3}, "sb-rw-dfa-onreq": {exit: 3}, "appr-bypass": {exit: 3},
+	"sb-typo": {
+		exit: 3,
+	}, "sb-typo-strict": {exit: 3}, "legacy-appr": {exit: 3}, "legacy-vs-system-appr": {exit: 3}, "layer-profile-missing": {exit: 2}, "mcp-empty": {exit: 3},
+	"ws-live-only": {
+		web: "disabled",
+	}, "legacy-vs-system-sb": {sandbox: "read-only"}, "layer-project-untrusted": {sandbox: "read-only"}, "feat-pin-cli": {},
 	// Not marked in the table, but -s is a flag: refused like sb-ro-flag.
 	"remote-sandbox": {exit: 3},
 }
@@ -192,7 +204,8 @@ func TestRequirementCases(t *testing.T) {
 			if want.Model == "m-default" {
 				want.Model = "gpt-5.5"
 			}
-			if cfg.SandboxMode != want.Sandbox || cfg.WebSearch != want.Web || cfg.ApprovalPolicy != want.Approval || cfg.Model != want.Model || cfg.Residency != want.Residency {
+			if cfg.SandboxMode != want.Sandbox || cfg.WebSearch != want.Web || cfg.ApprovalPolicy != want.Approval || cfg.Model != want.Model ||
+				cfg.Residency != want.Residency {
 				t.Errorf("got %s %s %s %s %q, want %+v", cfg.SandboxMode, cfg.WebSearch, cfg.ApprovalPolicy, cfg.Model, cfg.Residency, want)
 			}
 			for _, text := range want.Notices {

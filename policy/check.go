@@ -56,7 +56,10 @@ func (f *findings) table(t *node, s *schema, path []string) {
 		here := append(slices.Clone(path), name)
 		sub := s.find(name)
 		if sub == nil {
-			f.unknown = append(f.unknown, problem{at: v, key: dotted(here), message: fmt.Sprintf("unknown key %q", dotted(here)), hint: suggestKey(name, here, s)})
+			f.unknown = append(
+				f.unknown,
+				problem{at: v, key: dotted(here), message: fmt.Sprintf("unknown key %q", dotted(here)), hint: suggestKey(name, here, s)},
+			)
 			continue
 		}
 		f.value(v, sub, here)
@@ -66,7 +69,10 @@ func (f *findings) table(t *node, s *schema, path []string) {
 func (f *findings) value(v *node, s *schema, path []string) {
 	if s.key != nil {
 		if message := wrongType(v, s.key.typ); message != "" {
-			f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), message, shown(path, v))})
+			f.wrong = append(
+				f.wrong,
+				problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), message, shown(path, v))},
+			)
 			return
 		}
 		f.found = append(f.found, setting{path: path, key: s.key, at: v})
@@ -84,7 +90,10 @@ func (f *findings) value(v *node, s *schema, path []string) {
 		for i, item := range v.items {
 			here := append(slices.Clone(path[:len(path)-1]), path[len(path)-1]+"["+strconv.Itoa(i)+"]")
 			if item.kind != kTable {
-				f.wrong = append(f.wrong, problem{at: item, key: dotted(here), message: fmt.Sprintf("%q must be a table, not %s", dotted(here), item)})
+				f.wrong = append(
+					f.wrong,
+					problem{at: item, key: dotted(here), message: fmt.Sprintf("%q must be a table, not %s", dotted(here), item)},
+				)
 				continue
 			}
 			f.table(item, s.elem, here)
@@ -229,7 +238,15 @@ func wrongType(v *node, typ string) string {
 }
 
 // guarantees are the names that sandbox.require takes.
-var guarantees = [...]string{"writes-confined", "reads-confined", "network-confined", "tree-dies", "syscalls-confined", "secrets-hidden", "resources-limited"}
+var guarantees = [...]string{
+	"writes-confined",
+	"reads-confined",
+	"network-confined",
+	"tree-dies",
+	"syscalls-confined",
+	"secrets-hidden",
+	"resources-limited",
+}
 
 var approvalWords = [...]string{"untrusted", "on-failure", "on-request", "never"}
 
@@ -241,7 +258,8 @@ func approvalOf(v *node) string {
 		return v.text
 	case v.kind == kTable && len(v.fields) == 1 && v.fields["granular"] != nil && v.fields["granular"].kind == kTable:
 		for name, f := range v.fields["granular"].fields {
-			if f.kind != kBool || !slices.Contains([]string{"sandbox_approval", "rules", "mcp_elicitations", "request_permissions", "skill_approval"}, name) {
+			if f.kind != kBool ||
+				!slices.Contains([]string{"sandbox_approval", "rules", "mcp_elicitations", "request_permissions", "skill_approval"}, name) {
 				return ""
 			}
 		}

@@ -123,7 +123,13 @@ func decisionText(item *node) string {
 }
 
 // denials are requirements that take something away by being longer.
-var denials = []string{"permissions.filesystem.deny_read", "sandbox.deny_read", "sandbox.require", "experimental_network.denied_domains", "experimental_network.review_domains"}
+var denials = []string{
+	"permissions.filesystem.deny_read",
+	"sandbox.deny_read",
+	"sandbox.require",
+	"experimental_network.denied_domains",
+	"experimental_network.review_domains",
+}
 
 // grants are requirements that give something.
 var grants = []string{"rules.allow_unsandboxed", "sandbox.may_drop", "default_permissions"}

@@ -13,7 +13,9 @@ func TestVerdicts(t *testing.T) {
 		"work/.codex/rules/p.rules": "prefix_rule(pattern=[\"npm\"])\nprefix_rule(pattern=[\"rm\"])\n",
 		"home/config.toml":          "[projects.\"/work/repo\"]\ntrust_level = \"trusted\"\n",
 	}
-	system := map[string]string{"etc/requirements.toml": "[rules]\nallow_unsandboxed = true\n[[rules.prefix_rules]]\npattern = [{ token = \"nc\" }]\ndecision = \"forbidden\"\n"}
+	system := map[string]string{
+		"etc/requirements.toml": "[rules]\nallow_unsandboxed = true\n[[rules.prefix_rules]]\npattern = [{ token = \"nc\" }]\ndecision = \"forbidden\"\n",
+	}
 	for name, text := range files {
 		system[name] = text
 	}

@@ -7,8 +7,29 @@ import (
 )
 
 func TestEnvironment(t *testing.T) {
-	environ := []string{"PATH=/bin", "HOME=/h", "LANG=C", "LC_ALL=C", "TZ=UTC", "FOO=1", "Foo_Bar=2", "AWS_SECRET_ACCESS_KEY=s", "MY_TOKEN=s", "db_password=s", "GITHUB_ENV=/x", "GITHUB_SHA=abc", "ACTIONS_RUNTIME_URL=u",
-		"OPENAI_API_KEY=s", "CODEX_API_KEY=s", "MOCK=s", "SSH_AUTH_SOCK=/s", "KEYBOARD=us", "EMPTY=", "=x", "nonsense"}
+	environ := []string{
+		"PATH=/bin",
+		"HOME=/h",
+		"LANG=C",
+		"LC_ALL=C",
+		"TZ=UTC",
+		"FOO=1",
+		"Foo_Bar=2",
+		"AWS_SECRET_ACCESS_KEY=s",
+		"MY_TOKEN=s",
+		"db_password=s",
+		"GITHUB_ENV=/x",
+		"GITHUB_SHA=abc",
+		"ACTIONS_RUNTIME_URL=u",
+		"OPENAI_API_KEY=s",
+		"CODEX_API_KEY=s",
+		"MOCK=s",
+		"SSH_AUTH_SOCK=/s",
+		"KEYBOARD=us",
+		"EMPTY=",
+		"=x",
+		"nonsense",
+	}
 	for _, c := range []struct{ name, config, want string }{
 		{"default", "", "PATH HOME LANG LC_ALL TZ FOO Foo_Bar GITHUB_SHA EMPTY"},
 		{"core", "[shell_environment_policy]\ninherit = \"core\"", "PATH HOME LANG LC_ALL"},
@@ -20,7 +41,13 @@ func TestEnvironment(t *testing.T) {
 		{"set cannot bring back the runner's", "[shell_environment_policy]\nset = { OPENAI_API_KEY = \"1\", ACTIONS_X = \"2\" }", "PATH HOME LANG LC_ALL TZ FOO Foo_Bar GITHUB_SHA EMPTY"},
 		{"filters", "[shell_environment_policy.filters]\n\"FOO*\" = \"exclude\"\n\"*A*\" = \"include\"", "PATH LANG LC_ALL GITHUB_SHA"},
 	} {
-		p := load(t, map[string]string{"home/config.toml": c.config + "\n[model_providers.m]\nbase_url = \"http://x\"\nenv_key = \"MOCK\"\n", "etc/config.toml": "model_provider = \"m\""})
+		p := load(
+			t,
+			map[string]string{
+				"home/config.toml": c.config + "\n[model_providers.m]\nbase_url = \"http://x\"\nenv_key = \"MOCK\"\n",
+				"etc/config.toml":  "model_provider = \"m\"",
+			},
+		)
 		var names []string
 		for _, pair := range p.Environment(environ) {
 			name, _, _ := strings.Cut(pair, "=")
@@ -44,7 +71,18 @@ func FuzzEnvironment(f *testing.F) {
 		if strings.ContainsAny(name, "=\x00") || name == "" {
 			t.Skip()
 		}
-		p := &Policy{config: Config{Environment: EnvironmentPolicy{Inherit: inherit, Exclude: []string{exclude}, IncludeOnly: []string{include}, Set: map[string]string{name: "v"}, IgnoreDefaultExcludes: true}}, secretVariables: []string{"MOCK_KEY"}}
+		p := &Policy{
+			config: Config{
+				Environment: EnvironmentPolicy{
+					Inherit:               inherit,
+					Exclude:               []string{exclude},
+					IncludeOnly:           []string{include},
+					Set:                   map[string]string{name: "v"},
+					IgnoreDefaultExcludes: true,
+				},
+			},
+			secretVariables: []string{"MOCK_KEY"},
+		}
 		for _, pair := range p.Environment([]string{"MOCK_KEY=secret", "mock_key=secret", "CODEX_API_KEY=secret", "ACTIONS_RUNTIME_TOKEN=secret", "GITHUB_ENV=secret", "Openai_Api_Key=secret", name + "=x"}) {
 			if strings.HasSuffix(pair, "=secret") {
 				t.Errorf("%q passes with exclude %q, include %q, inherit %q", pair, exclude, include, inherit)

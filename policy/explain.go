@@ -122,7 +122,10 @@ const maskedText = "(hidden)"
 // masked hides values that are or may be secret.
 func masked(path []string, v any) any {
 	last := path[len(path)-1]
-	if strings.Contains(last, "token") && !strings.Contains(last, "limit") && last != "max_tokens" || slices.Contains(path, "http_headers") || slices.Contains(path, "headers") || slices.Contains(path, "env") || slices.Contains(path, "set") {
+	if strings.Contains(last, "token") && !strings.Contains(last, "limit") && last != "max_tokens" || slices.Contains(path, "http_headers") ||
+		slices.Contains(path, "headers") ||
+		slices.Contains(path, "env") ||
+		slices.Contains(path, "set") {
 		if _, isTable := v.(map[string]any); !isTable {
 			return maskedText
 		}

@@ -24,7 +24,12 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	secret := func(value string) string {
-		return load(t, map[string]string{"home/config.toml": "model_provider = \"m\"\n[model_providers.m]\nbase_url = \"http://x\"\nexperimental_bearer_token = \"" + value + "\"\nhttp_headers = { A = \"" + value + "\" }\n"}).Digest()
+		return load(
+			t,
+			map[string]string{
+				"home/config.toml": "model_provider = \"m\"\n[model_providers.m]\nbase_url = \"http://x\"\nexperimental_bearer_token = \"" + value + "\"\nhttp_headers = { A = \"" + value + "\" }\n",
+			},
+		).Digest()
 	}
 	if secret("one") != secret("two") {
 		t.Error("a secret's value changes the digest")

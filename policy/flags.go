@@ -46,7 +46,13 @@ func (ld *loader) flagLayer() *layer {
 	str("--auth-writeback", f.Writeback, "auth", "writeback")
 	ld.limitFlags(f, put)
 	if f.ApproveForMe {
-		ld.notice("approve_for_me", "--approve-for-me: there is no automatic reviewer; what it would review is denied, and the sandbox is workspace-write", "--approve-for-me", "", "")
+		ld.notice(
+			"approve_for_me",
+			"--approve-for-me: there is no automatic reviewer; what it would review is denied, and the sandbox is workspace-write",
+			"--approve-for-me",
+			"",
+			"",
+		)
 	}
 	if len(l.root.keys) == 0 {
 		return nil
@@ -63,7 +69,9 @@ func (ld *loader) limitFlags(f Flags, put func(flag string, v *node, path ...str
 		return &node{kind: kFloat, float: x, text: strconv.FormatFloat(x, 'g', -1, 64)}
 	}
 	values := map[string]*node{
-		"max_turns": integer(int64(f.Limits.MaxTurns)), "max_tool_calls": integer(int64(f.Limits.MaxToolCalls)), "max_tokens": integer(f.Limits.MaxTokens),
+		"max_turns": integer(
+			int64(f.Limits.MaxTurns),
+		), "max_tool_calls": integer(int64(f.Limits.MaxToolCalls)), "max_tokens": integer(f.Limits.MaxTokens),
 		"max_wall_time": span(f.Limits.MaxWallTime), "max_idle_time": span(f.Limits.MaxIdleTime), "max_cost_usd": number(f.Limits.MaxCostUSD),
 		"max_repeated_failures": integer(int64(f.Limits.MaxRepeatedFailures)), "no_final_answer": {kind: kBool, yes: f.Limits.NoFinalAnswer},
 		"verify_rounds": integer(int64(f.Limits.VerifyRounds)), "stop_hook_rounds": integer(int64(f.Limits.StopHookRounds)),

@@ -25,7 +25,7 @@ func (b *builder) switches() {
 		return
 	}
 	for _, name := range table.keys {
-		if _, known := features[name]; known {
+		if _, known := featureName(name); known {
 			b.cfg.Features[name] = featureOn(table.fields[name])
 		}
 	}
@@ -110,7 +110,15 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 		bad(v, "has no command")
 		return
 	}
-	h := Hook{Event: event, Matcher: matcher, Command: command.text, Timeout: seconds(v.get("timeout"), time.Minute), OnError: "continue", Managed: managed, Origin: v.origin()}
+	h := Hook{
+		Event:   event,
+		Matcher: matcher,
+		Command: command.text,
+		Timeout: seconds(v.get("timeout"), time.Minute),
+		OnError: "continue",
+		Managed: managed,
+		Origin:  v.origin(),
+	}
 	if slices.Contains(gates, event) {
 		h.OnError = "block"
 	}
@@ -130,7 +138,14 @@ func (b *builder) hookFile(path string, on bool) int {
 		return 0
 	}
 	fail := func(message string) int {
-		b.fail(&Error{File: path, Message: message, HintText: `write {"hooks": {"<Event>": [{"matcher": "…", "hooks": [{"type": "command", "command": "…"}]}]}}`, Kind: KindUsage})
+		b.fail(
+			&Error{
+				File:     path,
+				Message:  message,
+				HintText: `write {"hooks": {"<Event>": [{"matcher": "…", "hooks": [{"type": "command", "command": "…"}]}]}}`,
+				Kind:     KindUsage,
+			},
+		)
 		return 0
 	}
 	if err != nil {
@@ -204,8 +219,16 @@ func jsonNode(l *layer, v any) *node {
 
 // environment fills the environment policy.
 func (b *builder) environment() {
-	e := EnvironmentPolicy{Inherit: b.str("shell_environment_policy", "inherit"), IgnoreDefaultExcludes: b.boolean(false, "shell_environment_policy", "ignore_default_excludes"),
-		Exclude: environmentList(b.root, "exclude"), IncludeOnly: environmentList(b.root, "include"), Set: b.strmap("shell_environment_policy", "set")}
+	e := EnvironmentPolicy{
+		Inherit:               b.str("shell_environment_policy", "inherit"),
+		IgnoreDefaultExcludes: b.boolean(false, "shell_environment_policy", "ignore_default_excludes"),
+		Exclude: environmentList(
+			b.root,
+			"exclude",
+		),
+		IncludeOnly: environmentList(b.root, "include"),
+		Set:         b.strmap("shell_environment_policy", "set"),
+	}
 	if e.Inherit == "" {
 		e.Inherit = "all"
 	}
@@ -220,7 +243,12 @@ func (b *builder) environment() {
 	b.cfg.Environment = e
 	b.cfg.AllowLoginShell = b.boolean(true, "allow_login_shell") && b.q.noLogin == nil
 	if flag := b.explicitly("allow_login_shell"); flag != nil && flag.yes && b.q.noLogin != nil {
-		b.violated(flag, "allow_login_shell", fmt.Sprintf("allow_login_shell is not allowed by requirements (set by %s)", b.q.noLogin.origin()), "remove the flag")
+		b.violated(
+			flag,
+			"allow_login_shell",
+			fmt.Sprintf("allow_login_shell is not allowed by requirements (set by %s)", b.q.noLogin.origin()),
+			"remove the flag",
+		)
 	}
 	b.cfg.Notify = b.list("notify")
 	for _, s := range itemsOf(b.root.get("skills", "config")) {

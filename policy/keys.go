@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // projectRule says what a trusted project's file may do with a key.
@@ -51,7 +49,12 @@ func modelKeys() []key {
 	return []key{
 		{path: "model", typ: "string", def: "gpt-5.5", project: free, doc: "Model to ask."},
 		{path: "model_provider", typ: "string", def: "openai", doc: "Provider of the model: openai or a name in model_providers."},
-		{path: "model_reasoning_effort", typ: "enum:none|minimal|low|medium|high|xhigh|max|ultra|persistent", project: free, doc: "How long the model thinks."},
+		{
+			path:    "model_reasoning_effort",
+			typ:     "enum:none|minimal|low|medium|high|xhigh|max|ultra|persistent",
+			project: free,
+			doc:     "How long the model thinks.",
+		},
 		{path: "model_reasoning_summary", typ: "enum:auto|concise|detailed|none", project: free, doc: "Summaries of the model's reasoning."},
 		{path: "model_verbosity", typ: "enum:low|medium|high", project: free, doc: "Length of the model's answers."},
 		{path: "model_context_window", typ: "int", project: free, doc: "Size of the context window in tokens."},
@@ -91,11 +94,22 @@ func modelKeys() []key {
 		{path: "projects.*.trust_level", typ: "enum:trusted|untrusted", doc: "Whether the project's own configuration counts."},
 		{path: "forced_login_method", typ: "enum:chatgpt|api", doc: "The only login that may be used."},
 		{path: "forced_chatgpt_workspace_id", typ: "string|strings", doc: "The only workspaces that may be used."},
-		{path: "cli_auth_credentials_store", typ: "enum:file|keyring|auto|ephemeral", def: "file", doc: "Where the login is stored; only file is used."},
+		{
+			path: "cli_auth_credentials_store",
+			typ:  "enum:file|keyring|auto|ephemeral",
+			def:  "file",
+			doc:  "Where the login is stored; only file is used.",
+		},
 		{path: "tools.view_image", typ: "bool", def: true, project: free, doc: "Offer the tool view_image."},
 		{path: "tools_view_image", typ: "bool", project: free, doc: "Older name of tools.view_image."},
 		{path: "tools.update_plan.enabled", typ: "bool", def: false, project: free, doc: "Offer the tool update_plan."},
-		{path: "web_search", typ: "enum:disabled|cached|indexed|live", def: "cached", project: tighter, doc: "Hosted web search; live under full access unless set."},
+		{
+			path:    "web_search",
+			typ:     "enum:disabled|cached|indexed|live",
+			def:     "cached",
+			project: tighter,
+			doc:     "Hosted web search; live under full access unless set.",
+		},
 		{path: "tools.web_search", typ: "any", project: ignored, doc: "true is web_search = \"live\"; the table's options are not used."},
 		{path: "tools_web_search", typ: "bool", project: ignored, doc: "Older name of tools.web_search."},
 	}
@@ -106,13 +120,23 @@ func sandboxKeys() []key {
 	n := "permissions.*.network."
 	keys := []key{
 		{path: "approval_policy", typ: "approval", def: "never", project: free, doc: "An unattended run never asks, whatever is set here."},
-		{path: "sandbox_mode", typ: "enum:read-only|workspace-write|danger-full-access", def: "read-only", project: tighter, doc: "What commands may write; workspace-write in trusted projects unless set."},
+		{
+			path:    "sandbox_mode",
+			typ:     "enum:read-only|workspace-write|danger-full-access",
+			def:     "read-only",
+			project: tighter,
+			doc:     "What commands may write; workspace-write in trusted projects unless set.",
+		},
 		{path: "sandbox_workspace_write.writable_roots", typ: "paths", doc: "Folders besides the workspace that commands may write."},
 		{path: "sandbox_workspace_write.network_access", typ: "bool", def: false, project: tighter, doc: "The host's network for commands."},
 		{path: "sandbox_workspace_write.exclude_slash_tmp", typ: "bool", def: false, project: tighter, doc: "/tmp is not writable."},
 		{path: "sandbox_workspace_write.exclude_tmpdir_env_var", typ: "bool", def: false, project: tighter, doc: "$TMPDIR is not writable."},
 		{path: "allow_login_shell", typ: "bool", def: true, project: tighter, doc: "Commands may run in a login shell."},
-		{path: "default_permissions", typ: "string", doc: "Permission profile: :read-only, :workspace, :danger-full-access or a name in permissions."},
+		{
+			path: "default_permissions",
+			typ:  "string",
+			doc:  "Permission profile: :read-only, :workspace, :danger-full-access or a name in permissions.",
+		},
 		{path: "permissions", typ: "table", doc: "Permission profiles by name."},
 		{path: "permissions.*.description", typ: "string", doc: "What the profile is for."},
 		{path: "permissions.*.extends", typ: "string", doc: "Profile this one is based on."},
@@ -122,8 +146,20 @@ func sandboxKeys() []key {
 		{path: n + "domains.*", typ: "enum:allow|deny", doc: "Hosts commands may or may not reach: name, *.name, **.name or *."},
 		{path: n + "unix_sockets.*", typ: "enum:allow|deny|none", doc: "Host sockets that stay reachable."},
 		{path: n + "mitm", typ: "any", unused: true, doc: "Connections are never intercepted."},
-		{path: "shell_environment_policy.inherit", typ: "enum:all|core|none", def: "all", project: tighter, doc: "What commands inherit of the runner's environment."},
-		{path: "shell_environment_policy.ignore_default_excludes", typ: "bool", def: false, project: tighter, doc: "Pass names that look like secrets. Unlike the reference's, the default drops them."},
+		{
+			path:    "shell_environment_policy.inherit",
+			typ:     "enum:all|core|none",
+			def:     "all",
+			project: tighter,
+			doc:     "What commands inherit of the runner's environment.",
+		},
+		{
+			path:    "shell_environment_policy.ignore_default_excludes",
+			typ:     "bool",
+			def:     false,
+			project: tighter,
+			doc:     "Pass names that look like secrets. Unlike the reference's, the default drops them.",
+		},
 		{path: "shell_environment_policy.exclude", typ: "strings", project: tighter, doc: "Name patterns to drop."},
 		{path: "shell_environment_policy.include_only", typ: "strings", project: tighter, doc: "Name patterns to keep; everything else is dropped."},
 		{path: "shell_environment_policy.filters.*", typ: "enum:include|exclude", project: tighter, doc: "Name patterns to keep or drop."},
@@ -131,7 +167,12 @@ func sandboxKeys() []key {
 		{path: "shell_environment_policy.experimental_use_profile", typ: "bool", unused: true, doc: "Commands run in the shell the model asks for."},
 		{path: "features", typ: "table", doc: "Switches by name."},
 		{path: "features.*", typ: "feature", project: tighter, doc: "Switch of a feature."},
-		{path: "approvals_reviewer", typ: "enum:user|auto_review|guardian_subagent", unused: true, doc: "Nobody reviews in an unattended run: what would be asked is denied."},
+		{
+			path:   "approvals_reviewer",
+			typ:    "enum:user|auto_review|guardian_subagent",
+			unused: true,
+			doc:    "Nobody reviews in an unattended run: what would be asked is denied.",
+		},
 	}
 	for _, prefix := range []string{n, "permissions.network."} {
 		keys = append(keys,
@@ -174,7 +215,13 @@ func extensionKeys() []key {
 		{path: s + "tool_timeout_sec", typ: "number", def: 60, project: free, doc: "Seconds a call may take."},
 		{path: s + "enabled_tools", typ: "strings", project: free, doc: "The only tools to offer."},
 		{path: s + "disabled_tools", typ: "strings", project: free, doc: "Tools not to offer."},
-		{path: s + "default_tools_approval_mode", typ: "enum:auto|prompt|approve", def: "auto", project: free, doc: "approve runs tools that would need a person."},
+		{
+			path:    s + "default_tools_approval_mode",
+			typ:     "enum:auto|prompt|approve",
+			def:     "auto",
+			project: free,
+			doc:     "approve runs tools that would need a person.",
+		},
 		{path: s + "tools.*.approval_mode", typ: "enum:auto|prompt|approve", project: free, doc: "The same for one tool."},
 		{path: s + "sandbox", typ: "enum:run|none", ours: true, def: "run", doc: "none runs the server outside the sandbox."},
 		{path: "hooks", typ: "table", doc: "Hooks by event."},
@@ -194,14 +241,21 @@ func extensionKeys() []key {
 	}
 	for _, event := range hookEvents {
 		h := "hooks." + event
-		keys = append(keys,
+		keys = append(
+			keys,
 			key{path: h, typ: "tables", doc: "Hooks at " + event + "."},
 			key{path: h + "[].matcher", typ: "string", doc: "Regular expression on the tool's name; absent: all."},
 			key{path: h + "[].hooks", typ: "tables", doc: "What to run."},
 			key{path: h + "[].hooks[].type", typ: "enum:command|prompt|agent|mcp_tool", doc: "Only command can run unattended."},
 			key{path: h + "[].hooks[].command", typ: "string", doc: "Command line."},
 			key{path: h + "[].hooks[].timeout", typ: "number", def: 60, doc: "Seconds it may take."},
-			key{path: h + "[].hooks[].on_error", typ: "enum:block|continue", ours: true, doc: "What a failing hook does; block is the default where a hook can block."})
+			key{
+				path: h + "[].hooks[].on_error",
+				typ:  "enum:block|continue",
+				ours: true,
+				doc:  "What a failing hook does; block is the default where a hook can block.",
+			},
+		)
 		for _, name := range []string{"async", "statusMessage", "commandWindows", "command_windows", "server", "tool", "prompt", "arguments"} {
 			keys = append(keys, key{path: h + "[].hooks[]." + name, typ: "any", unused: true, doc: "Not used for command hooks."})
 		}
@@ -213,7 +267,18 @@ func extensionKeys() []key {
 }
 
 // hookEvents are the events hooks can be bound to.
-var hookEvents = [...]string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PermissionRequest", "PostToolUse", "PreCompact", "PostCompact", "Stop", "SubagentStart", "SubagentStop"}
+var hookEvents = [...]string{
+	"SessionStart",
+	"UserPromptSubmit",
+	"PreToolUse",
+	"PermissionRequest",
+	"PostToolUse",
+	"PreCompact",
+	"PostCompact",
+	"Stop",
+	"SubagentStart",
+	"SubagentStop",
+}
 
 func telemetryKeys() []key {
 	keys := []key{
@@ -266,7 +331,12 @@ func ownKeys() []key {
 		{path: "prices.models.*.input", typ: "number", doc: "US dollars for a million input tokens."},
 		{path: "prices.models.*.cached_input", typ: "number", doc: "For cached ones."},
 		{path: "prices.models.*.output", typ: "number", doc: "For output tokens."},
-		{path: "sandbox.require", typ: "guarantees", project: tighter, doc: "Guarantees without which the run does not start, besides the default ones."},
+		{
+			path:    "sandbox.require",
+			typ:     "guarantees",
+			project: tighter,
+			doc:     "Guarantees without which the run does not start, besides the default ones.",
+		},
 		{path: "sandbox.deny_read", typ: "paths", project: tighter, doc: "Paths commands cannot read."},
 		{path: "sandbox.host_tmp", typ: "bool", def: false, doc: "Commands see the host's /tmp."},
 		{path: "sandbox.memory", typ: "size", project: tighter, doc: "Memory of a command's tree: bytes, or 512MiB."},
@@ -283,131 +353,3 @@ func ownKeys() []key {
 	}
 	return keys
 }
-
-// unusedKeys are settings of the interactive program.
-func unusedKeys() []key {
-	var keys []key
-	add := func(doc, typ string, paths ...string) {
-		for _, p := range paths {
-			keys = append(keys, key{path: p, typ: typ, doc: doc, unused: true, project: free})
-		}
-	}
-	add("Setting of the terminal interface.", "any", "tui.alternate_screen", "tui.animations", "tui.keymap", "tui.model_availability_nux", "tui.notification_condition", "tui.notification_method",
-		"tui.notifications", "tui.pet", "tui.pet_anchor", "tui.raw_output_mode", "tui.resume_cwd", "tui.session_picker_view", "tui.show_mcp_startup_status", "tui.show_tooltips", "tui.status_line", "tui.status_line_use_colors",
-		"tui.terminal_resize_reflow_max_rows", "tui.terminal_title", "tui.theme", "tui.vim_mode_default", "tui.scroll_events_per_tick", "tui.scroll_invert", "tui.scroll_mode", "tui.scroll_trackpad_accel_events",
-		"tui.scroll_trackpad_accel_max", "tui.scroll_trackpad_lines", "tui.scroll_wheel_lines", "tui.scroll_wheel_like_max_duration_ms", "tui.scroll_wheel_tick_detect_max_ms")
-	add("Remembers what the interactive program has shown.", "any", "notice")
-	add("Setting of the desktop program.", "any", "desktop", "audio", "realtime")
-	add("Memories are not used.", "any", "memories")
-	add("Apps and plugins are not used.", "any", "apps", "plugins", "marketplaces", "tool_suggest", "apps_mcp_product_sku")
-	add("There is no automatic reviewer.", "any", "auto_review", "guardian_policy_config")
-	add("Nothing is sent to the vendor.", "any", "analytics", "feedback")
-	add("For replaying the reference.", "any", "debug")
-	add("Setting of other systems.", "any", "windows", "windows_wsl_setup_acknowledged", "ghost_snapshot")
-	add("There is no history file.", "any", "history")
-	add("Setting of the interactive program.", "bool", "hide_agent_reasoning", "show_raw_agent_reasoning", "disable_paste_burst", "check_for_update_on_startup", "suppress_unstable_features_warning",
-		"experimental_use_unified_exec_tool", "experimental_use_freeform_apply_patch", "include_apply_patch_tool", "include_apps_instructions", "include_collaboration_mode_instructions",
-		"include_environment_context", "include_permissions_instructions", "model_supports_reasoning_summaries", "skills.bundled.enabled", "skills.include_instructions", "tools.experimental_request_user_input.enabled")
-	add("Setting of the interactive program.", "string", "file_opener", "personality", "model_personality", "plan_mode_reasoning_effort", "oss_provider", "service_tier", "commit_attribution",
-		"mcp_oauth_callback_url", "mcp_oauth_credentials_store", "model_auto_compact_token_limit_scope", "experimental_realtime_start_instructions", "experimental_realtime_ws_backend_prompt",
-		"experimental_realtime_ws_base_url", "experimental_realtime_ws_model", "experimental_realtime_ws_startup_context", "experimental_realtime_webrtc_call_base_url", "experimental_thread_config_endpoint")
-	add("Setting of the interactive program.", "path", "log_dir", "sqlite_home", "model_catalog_json", "js_repl_node_path")
-	add("Setting of the interactive program.", "int", "background_terminal_max_timeout", "tool_output_token_limit", "mcp_oauth_callback_port")
-	add("Setting of the interactive program.", "any", "experimental_thread_store", "js_repl_node_module_dirs", "model_availability_nux", "zsh_path")
-	for i := range keys {
-		switch keys[i].path {
-		case "log_dir", "sqlite_home", "apps_mcp_product_sku", "experimental_realtime_ws_base_url", "experimental_realtime_webrtc_call_base_url":
-			keys[i].project = ignored
-		}
-	}
-	return keys
-}
-
-// features are the known switches; true where this program acts on one.
-var features = map[string]bool{
-	"hooks": true, "shell_tool": true, "multi_agent": true, "network_proxy": true, "unified_exec": true, "apply_patch_freeform": true, "web_search_request": true, "skills": true,
-	"child_agents_md": false, "apps": false, "plugins": false, "memories": false, "personality": false, "fast_mode": false, "shell_snapshot": false, "enable_request_compression": false,
-	"skill_mcp_dependency_install": false, "prevent_idle_sleep": false, "codex_git_commit": false, "code_mode": false, "code_mode_only": false, "rollout_budget": false, "apply_patch_streaming_events": false,
-	"apps_mcp_path_override": false, "auth_elicitation": false, "browser_use": false, "browser_use_external": false, "chronicle": false, "collaboration_modes": false, "computer_use": false,
-	"default_mode_request_user_input": false, "elevated_windows_sandbox": false, "enable_experimental_windows_sandbox": false, "enable_fanout": false, "enable_mcp_apps": false, "exec_permission_approvals": false,
-	"experimental_windows_sandbox": false, "external_migration": false, "goals": false, "guardian_approval": false, "image_detail_original": false, "image_generation": false, "imagegenext": false,
-	"in_app_browser": false, "js_repl": false, "js_repl_polling": false, "js_repl_tools_only": false, "local_thread_store_compression": false, "mentions_v2": false, "multi_agent_v2": false,
-	"non_prefixed_mcp_tool_names": false, "plugin_hooks": false, "plugin_sharing": false, "powershell_utf8": false, "realtime_conversation": false, "remote_compaction_v2": false, "remote_control": false,
-	"remote_models": false, "remote_plugin": false, "request_permissions": false, "request_permissions_tool": true, "request_rule": false, "respect_system_proxy": false, "responses_websocket_response_processed": false,
-	"responses_websockets": false, "responses_websockets_v2": false, "runtime_metrics": false, "search_tool": false, "shell_zsh_fork": false, "skill_env_var_dependency_prompt": false, "sqlite": false,
-	"standalone_web_search": false, "steer": false, "terminal_resize_reflow": false, "tool_call_mcp_elicitation": false, "tool_search": false, "tool_search_always_defer_mcp_tools": false, "tool_suggest": false,
-	"tui_app_server": false, "unavailable_dummy_tools": false, "unbounded_connection_retries": false, "undo": false, "unified_exec_zsh_fork": false, "use_legacy_landlock": false, "use_linux_sandbox_bwrap": false,
-	"web_search": false, "web_search_cached": false, "workspace_dependencies": false, "workspace_owner_usage_nudge": false, "artifact": false, "ghost_commit": false, "streamable_shell": false, "view_image_tool": false, "tui2": false,
-}
-
-// featureAliases are older names of features.
-var featureAliases = map[string]string{
-	"codex_hooks": "hooks", "collab": "multi_agent", "connectors": "apps", "memory_tool": "memories", "experimental_use_unified_exec_tool": "unified_exec",
-	"experimental_use_freeform_apply_patch": "apply_patch_freeform", "include_apply_patch_tool": "apply_patch_freeform", "telepathy": "chronicle",
-}
-
-// featureName resolves aliases; known tells whether the feature exists.
-func featureName(name string) (canonical string, known bool) {
-	if canonical, isAlias := featureAliases[name]; isAlias {
-		return canonical, true
-	}
-	_, known = features[name]
-	return name, known
-}
-
-func featureNames() []string { return slices.Sorted(maps.Keys(features)) }
-
-// schema is a set of keys as a tree.
-type schema struct {
-	key      *key
-	children map[string]*schema
-	wild     *schema // for "*"
-	elem     *schema // for "[]"
-}
-
-func newSchema(keys []key) *schema {
-	root := &schema{children: map[string]*schema{}}
-	for i := range keys {
-		at := root
-		for _, part := range strings.Split(keys[i].path, ".") {
-			name, isArray := strings.CutSuffix(part, "[]")
-			at = at.child(name)
-			if isArray {
-				if at.elem == nil {
-					at.elem = &schema{children: map[string]*schema{}}
-				}
-				at = at.elem
-			}
-		}
-		at.key = &keys[i]
-	}
-	return root
-}
-
-func (s *schema) child(name string) *schema {
-	if name == "*" {
-		if s.wild == nil {
-			s.wild = &schema{children: map[string]*schema{}}
-		}
-		return s.wild
-	}
-	c := s.children[name]
-	if c == nil {
-		c = &schema{children: map[string]*schema{}}
-		s.children[name] = c
-	}
-	return c
-}
-
-// find is the schema of one name in a table, nil if it is unknown.
-func (s *schema) find(name string) *schema {
-	if c := s.children[name]; c != nil {
-		return c
-	}
-	return s.wild
-}
-
-var (
-	configSchema      = sync.OnceValue(func() *schema { return newSchema(configKeys()) })
-	requirementSchema = sync.OnceValue(func() *schema { return newSchema(requirementKeys()) })
-)

@@ -154,15 +154,36 @@ func (ld *loader) check(l *layer) {
 	l.found.unknown = slices.DeleteFunc(l.found.unknown, func(p problem) bool { return p.at == nil })
 	ld.checkFeatures(l)
 	if env := l.root.get("shell_environment_policy"); env.get("filters") != nil && (env.get("exclude") != nil || env.get("include_only") != nil) {
-		ld.fail(problem{at: env.get("filters"), key: "shell_environment_policy.filters", message: "filters and the lists exclude or include_only cannot stand in the same file",
-			hint: `write the lists as filters: "NAME_*" = "exclude"`}.err(KindUsage))
+		ld.fail(
+			problem{
+				at:      env.get("filters"),
+				key:     "shell_environment_policy.filters",
+				message: "filters and the lists exclude or include_only cannot stand in the same file",
+				hint:    `write the lists as filters: "NAME_*" = "exclude"`,
+			}.err(
+				KindUsage,
+			),
+		)
 	}
 	if p := l.root.get("profile"); p != nil {
 		ld.fail(problem{at: p, key: "profile", message: "the key profile is no longer supported",
-			hint: fmt.Sprintf("use --profile %s and put the values into %s", p.text, filepath.Join(ld.src.Home, p.text+".config.toml"))}.err(KindUsage))
+			hint: fmt.Sprintf(
+				"use --profile %s and put the values into %s",
+				p.text,
+				filepath.Join(ld.src.Home, p.text+".config.toml"),
+			)}.err(KindUsage))
 	}
 	if a := l.root.get("approval_policy"); a != nil && a.kind == kString && a.text == "untrusted" && l.name != "managed" {
-		ld.fail(problem{at: a, key: "approval_policy", message: `approval_policy = "untrusted" is no longer supported`, hint: "remove the setting; an unattended run never asks"}.err(KindUsage))
+		ld.fail(
+			problem{
+				at:      a,
+				key:     "approval_policy",
+				message: `approval_policy = "untrusted" is no longer supported`,
+				hint:    "remove the setting; an unattended run never asks",
+			}.err(
+				KindUsage,
+			),
+		)
 	}
 }
 
@@ -254,7 +275,16 @@ func (ld *loader) profile(name string) {
 	case l == nil && len(ld.errs) > before:
 		return
 	case l != nil && table != nil:
-		ld.fail(problem{at: table, key: "profiles." + name, message: fmt.Sprintf("profile %q is defined twice: here and in %s", name, path), hint: "keep the file and remove the table"}.err(KindUsage))
+		ld.fail(
+			problem{
+				at:      table,
+				key:     "profiles." + name,
+				message: fmt.Sprintf("profile %q is defined twice: here and in %s", name, path),
+				hint:    "keep the file and remove the table",
+			}.err(
+				KindUsage,
+			),
+		)
 	case l != nil:
 		if nested := l.root.get("profiles"); nested != nil {
 			ld.fail(problem{at: nested, key: "profiles", message: "a profile cannot hold profiles"}.err(KindUsage))
@@ -263,7 +293,12 @@ func (ld *loader) profile(name string) {
 	case table != nil && table.kind == kTable:
 		ld.add(&layer{name: "profile", path: table.layer.path, used: true, root: table})
 	default:
-		ld.usage("", "--profile", fmt.Sprintf("profile %q does not exist: there is neither %s nor a table [profiles.%s]", name, path, name), "check the name, or create the file")
+		ld.usage(
+			"",
+			"--profile",
+			fmt.Sprintf("profile %q does not exist: there is neither %s nor a table [profiles.%s]", name, path, name),
+			"check the name, or create the file",
+		)
 	}
 }
 
@@ -308,7 +343,13 @@ func (ld *loader) report() {
 			}
 			slices.Sort(names)
 			first := l.found.unused[0].at
-			ld.notice("unused_key", fmt.Sprintf("%s: known, but without effect in an unattended run: %s", source(l), strings.Join(slices.Compact(names), ", ")), first.origin(), "", "")
+			ld.notice(
+				"unused_key",
+				fmt.Sprintf("%s: known, but without effect in an unattended run: %s", source(l), strings.Join(slices.Compact(names), ", ")),
+				first.origin(),
+				"",
+				"",
+			)
 		}
 	}
 	if ld.src.Strict {

@@ -49,14 +49,22 @@ func Lint(kind, path string, data []byte) []*Error {
 	l.root = root
 	ld := &loader{src: Sources{Files: nowhere{}, SystemDir: "/", Home: "/home", UserHome: "/home", Cwd: "/work", Strict: true}}
 	ld.trust = trust{root: "/work", entries: map[string]*node{}}
-	q := &requirements{pins: map[string]*node{}, features: map[string]*node{}, defaults: map[string]*node{}, maxima: map[string]*node{}, profileBy: map[string]*node{}}
+	q := &requirements{
+		pins:      map[string]*node{},
+		features:  map[string]*node{},
+		defaults:  map[string]*node{},
+		maxima:    map[string]*node{},
+		profileBy: map[string]*node{},
+	}
 	if kind == "requirements" {
 		l.name = "requirements"
 		ld.require(q, l, true)
 		// A requirement for machines where somebody can be asked is no mistake.
 		before := len(ld.errs)
 		ld.consistent(q)
-		ld.errs = append(ld.errs[:before], slices.DeleteFunc(ld.errs[before:], func(e *Error) bool { return e.Key == "allowed_approval_policies" })...)
+		ld.errs = append(
+			ld.errs[:before],
+			slices.DeleteFunc(ld.errs[before:], func(e *Error) bool { return e.Key == "allowed_approval_policies" })...)
 	} else {
 		ld.add(l)
 		ld.report()

@@ -46,7 +46,14 @@ func TestCompare(t *testing.T) {
 	for _, c := range changes {
 		got = append(got, c.Key+" "+c.Effect)
 	}
-	want := []string{"allowed_sandbox_modes tighter", "allowed_web_search_modes looser", "limits.max_turns looser", "mcp_servers tighter", "rules.prefix_rules a tighter", "sandbox.deny_read tighter"}
+	want := []string{
+		"allowed_sandbox_modes tighter",
+		"allowed_web_search_modes looser",
+		"limits.max_turns looser",
+		"mcp_servers tighter",
+		"rules.prefix_rules a tighter",
+		"sandbox.deny_read tighter",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

@@ -46,7 +46,17 @@ func Load(src Sources) (*Policy, error) {
 	if len(ld.errs) > 0 {
 		return nil, &Errors{List: uniqueErrors(ld.errs)}
 	}
-	p := &Policy{src: src, config: b.cfg, notices: ld.notices, layers: ld.layers, needs: q, root: b.root, rules: set, protect: b.protect, networks: b.networks}
+	p := &Policy{
+		src:      src,
+		config:   b.cfg,
+		notices:  ld.notices,
+		layers:   ld.layers,
+		needs:    q,
+		root:     b.root,
+		rules:    set,
+		protect:  b.protect,
+		networks: b.networks,
+	}
 	if b.workspaceWritable() {
 		p.write = append(p.write, src.Cwd)
 	}
@@ -103,7 +113,9 @@ func (ld *loader) rulesFolder(folder string, layer rules.Layer) []*rules.File {
 		return nil
 	}
 	if err != nil {
-		ld.fail(&Error{File: folder, Message: "rules cannot be read: " + reason(err), HintText: "rules is a folder of .rules files", Kind: KindPolicy})
+		ld.fail(
+			&Error{File: folder, Message: "rules cannot be read: " + reason(err), HintText: "rules is a folder of .rules files", Kind: KindPolicy},
+		)
 		return nil
 	}
 	var out []*rules.File
@@ -113,12 +125,25 @@ func (ld *loader) rulesFolder(folder string, layer rules.Layer) []*rules.File {
 			continue
 		}
 		if info, err := ld.src.Files.Stat(path); err == nil && info.IsDir() {
-			ld.notice("rules_folder", fmt.Sprintf("%s is a folder and holds no rules: only files directly in %s are read", path, folder), path, "", "")
+			ld.notice(
+				"rules_folder",
+				fmt.Sprintf("%s is a folder and holds no rules: only files directly in %s are read", path, folder),
+				path,
+				"",
+				"",
+			)
 			continue
 		}
 		data, err := ld.src.Files.ReadFile(path)
 		if err != nil {
-			ld.fail(&Error{File: path, Message: "rules cannot be read: " + reason(err), HintText: "no run starts while its rules are unknown", Kind: KindPolicy})
+			ld.fail(
+				&Error{
+					File:     path,
+					Message:  "rules cannot be read: " + reason(err),
+					HintText: "no run starts while its rules are unknown",
+					Kind:     KindPolicy,
+				},
+			)
 			continue
 		}
 		out = append(out, ld.rulesFile(path, data, layer))

@@ -14,15 +14,23 @@ func TestHooks(t *testing.T) {
 	group := func(event, command string) string {
 		return fmt.Sprintf("[[hooks.%s]]\nmatcher = \"x\"\n[[hooks.%s.hooks]]\ntype = \"command\"\ncommand = %q\n", event, event, command)
 	}
-	files := map[string]string{"etc/config.toml": group("PreToolUse", "system"), "home/config.toml": group("PreToolUse", "user") + group("Stop", "stop"), "etc/requirements.toml": group("SessionStart", "required"), "etc/managed_config.toml": group("PostToolUse", "managed"),
-		"home/hooks.json": `{"hooks": {"PreToolUse": [{"matcher": "^Bash$", "hooks": [{"type": "command", "command": "json", "timeout": 3}]}]}}`}
+	files := map[string]string{
+		"etc/config.toml":         group("PreToolUse", "system"),
+		"home/config.toml":        group("PreToolUse", "user") + group("Stop", "stop"),
+		"etc/requirements.toml":   group("SessionStart", "required"),
+		"etc/managed_config.toml": group("PostToolUse", "managed"),
+		"home/hooks.json":         `{"hooks": {"PreToolUse": [{"matcher": "^Bash$", "hooks": [{"type": "command", "command": "json", "timeout": 3}]}]}}`,
+	}
 	names := func(p *Policy) (out []string) {
 		for _, h := range p.Config().Hooks {
 			out = append(out, fmt.Sprintf("%s %s %s %v", h.Event, h.Command, h.OnError, h.Managed))
 		}
 		return out
 	}
-	if got, want := names(load(t, files)), []string{"SessionStart required continue true", "PreToolUse system block true", "PreToolUse user block false", "Stop stop continue false", "PostToolUse managed continue true", "PreToolUse json block false"}; !slices.Equal(got, want) {
+	if got, want := names(load(t, files)), []string{"SessionStart required continue true", "PreToolUse system block true", "PreToolUse user block false", "Stop stop continue false", "PostToolUse managed continue true", "PreToolUse json block false"}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 	off := func(s *Sources) {
@@ -101,7 +109,13 @@ func asErrors(err error, target **Errors) bool {
 
 // TestErrors: the text of errors, alone and together.
 func TestErrors(t *testing.T) {
-	e := &Errors{List: []*Error{{File: "f", Line: 2, Column: 3, Message: "bad"}, {Message: "worse", HintText: "do it", Kind: KindPolicy}, {File: "g", Message: "unreadable"}}}
+	e := &Errors{
+		List: []*Error{
+			{File: "f", Line: 2, Column: 3, Message: "bad"},
+			{Message: "worse", HintText: "do it", Kind: KindPolicy},
+			{File: "g", Message: "unreadable"},
+		},
+	}
 	if e.Error() != "f:2:3: bad\nworse\ng: unreadable" || e.Hint() != "do it" || e.Kind() != KindPolicy || len(e.Unwrap()) != 3 {
 		t.Errorf("%q %q %v", e.Error(), e.Hint(), e.Kind())
 	}
@@ -182,13 +196,22 @@ func BenchmarkLoad(b *testing.B) {
 	}
 	dir := "/work/repo"
 	for i := range 25 {
-		content[dir+"/.codex/config.toml"] = fmt.Sprintf("model = \"m%d\"\n[limits]\nmax_turns = %d\n[mcp_servers.s%d]\ncommand = \"x\"\n", i, 1000-i, i)
+		content[dir+"/.codex/config.toml"] = fmt.Sprintf(
+			"model = \"m%d\"\n[limits]\nmax_turns = %d\n[mcp_servers.s%d]\ncommand = \"x\"\n",
+			i,
+			1000-i,
+			i,
+		)
 		dir += fmt.Sprintf("/d%d", i)
 	}
 	var reqs []string
 	for i := range 22 {
 		name := fmt.Sprintf("/reqs/%d.toml", i)
-		content[name] = fmt.Sprintf("allowed_sandbox_modes = [\"read-only\", \"workspace-write\"]\n[limits]\nmax_turns = %d\n[[rules.prefix_rules]]\npattern = [{ token = \"x%d\" }]\ndecision = \"forbidden\"\n", 500-i, i)
+		content[name] = fmt.Sprintf(
+			"allowed_sandbox_modes = [\"read-only\", \"workspace-write\"]\n[limits]\nmax_turns = %d\n[[rules.prefix_rules]]\npattern = [{ token = \"x%d\" }]\ndecision = \"forbidden\"\n",
+			500-i,
+			i,
+		)
 		reqs = append(reqs, name)
 	}
 	src := inMemory(content).sources()

@@ -25,12 +25,19 @@ func (b *builder) mcp() {
 func (b *builder) server(name string, v *node) (MCPServer, bool) {
 	at := []string{"mcp_servers", name}
 	bad := func(at *node, format string, args ...any) {
-		b.fail(problem{at: at, key: "mcp_servers." + name, message: fmt.Sprintf("mcp_servers.%s ", name) + fmt.Sprintf(format, args...)}.err(KindUsage))
+		b.fail(
+			problem{at: at, key: "mcp_servers." + name, message: fmt.Sprintf("mcp_servers.%s ", name) + fmt.Sprintf(format, args...)}.err(KindUsage),
+		)
 	}
 	s := MCPServer{
 		Name: name, Origin: v.origin(), Enabled: b.boolean(true, append(at, "enabled")...), Required: b.boolean(false, append(at, "required")...),
-		Command: b.str(append(at, "command")...), Args: b.list(append(at, "args")...), Env: b.strmap(append(at, "env")...), URL: b.str(append(at, "url")...),
-		BearerTokenEnvVar: b.str(append(at, "bearer_token_env_var")...), HTTPHeaders: b.strmap(append(at, "http_headers")...), EnvHTTPHeaders: b.strmap(append(at, "env_http_headers")...),
+		Command: b.str(
+			append(at, "command")...), Args: b.list(append(at, "args")...), Env: b.strmap(append(at, "env")...), URL: b.str(append(at, "url")...),
+		BearerTokenEnvVar: b.str(
+			append(
+				at,
+				"bearer_token_env_var",
+			)...), HTTPHeaders: b.strmap(append(at, "http_headers")...), EnvHTTPHeaders: b.strmap(append(at, "env_http_headers")...),
 		DisabledTools: b.list(append(at, "disabled_tools")...), DefaultApproval: "auto", ToolApproval: map[string]string{},
 		StartupTimeout: seconds(v.get("startup_timeout_sec"), 10*time.Second), ToolTimeout: seconds(v.get("tool_timeout_sec"), time.Minute),
 	}
@@ -69,7 +76,13 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 	}
 	if m := v.get("sandbox"); m != nil && m.text == "none" {
 		if b.q.serversInside != nil {
-			b.notice("requirement_fallback", fmt.Sprintf("%smcp_servers.%s runs in the sandbox by requirements (set by %s)", place(m), name, b.q.serversInside.origin()), b.q.serversInside.origin(), "", "")
+			b.notice(
+				"requirement_fallback",
+				fmt.Sprintf("%smcp_servers.%s runs in the sandbox by requirements (set by %s)", place(m), name, b.q.serversInside.origin()),
+				b.q.serversInside.origin(),
+				"",
+				"",
+			)
 		} else {
 			s.Sandbox = "none"
 		}
@@ -121,7 +134,12 @@ func (b *builder) identified(s MCPServer, at *node) MCPServer {
 		}
 		s.Enabled, s.DisabledBy = false, origin
 		if s.Required {
-			b.violated(at, "mcp_servers."+s.Name, fmt.Sprintf("MCP server %q is required, but %s (set by %s)", s.Name, why, origin), "remove required, or ask for the server to be allowed")
+			b.violated(
+				at,
+				"mcp_servers."+s.Name,
+				fmt.Sprintf("MCP server %q is required, but %s (set by %s)", s.Name, why, origin),
+				"remove required, or ask for the server to be allowed",
+			)
 		} else {
 			b.notice("mcp_disabled", fmt.Sprintf("MCP server %q is off by requirements: it %s (set by %s)", s.Name, why, origin), origin, "", "")
 		}
@@ -259,7 +277,12 @@ func (p *Policy) MCPTool(server, tool string, readOnlyHint, destructiveHint bool
 	case slices.Contains(s.DisabledTools, tool):
 		return deny("rule", fmt.Sprintf("tool %q of MCP server %q is off", tool, server), key+".disabled_tools", p.origins[key+".disabled_tools"])
 	case s.EnabledTools != nil && !slices.Contains(s.EnabledTools, tool):
-		return deny("rule", fmt.Sprintf("tool %q of MCP server %q is not on its list of tools", tool, server), key+".enabled_tools", p.origins[key+".enabled_tools"])
+		return deny(
+			"rule",
+			fmt.Sprintf("tool %q of MCP server %q is not on its list of tools", tool, server),
+			key+".enabled_tools",
+			p.origins[key+".enabled_tools"],
+		)
 	}
 	mode, rule := s.DefaultApproval, key+".default_tools_approval_mode"
 	if m, set := s.ToolApproval[tool]; set {

@@ -48,7 +48,18 @@ command = "x"
 			}
 			v := p.MCPTool(c.server, c.tool, c.readOnly, c.destructive)
 			if got := v.Outcome; got == Denied && v.Source != want || got == Allowed && want != Allowed || got == Denied && v.Reason == "" {
-				t.Errorf("full access %v: %s/%s read only %v destructive %v: %s %s %q, want %s", full, c.server, c.tool, c.readOnly, c.destructive, v.Outcome, v.Source, v.Reason, want)
+				t.Errorf(
+					"full access %v: %s/%s read only %v destructive %v: %s %s %q, want %s",
+					full,
+					c.server,
+					c.tool,
+					c.readOnly,
+					c.destructive,
+					v.Outcome,
+					v.Source,
+					v.Reason,
+					want,
+				)
 			}
 		}
 	}
@@ -66,7 +77,13 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("identity %s: enabled %v by %q", identity, s.Enabled, s.DisabledBy)
 		}
 	}
-	p := load(t, map[string]string{"home/config.toml": "[mcp_servers.s]\nurl = \"https://x.example/mcp\"\n", "etc/requirements.toml": "[mcp_servers.s.identity]\nurl = { prefix = \"https://x.example/\" }\n"})
+	p := load(
+		t,
+		map[string]string{
+			"home/config.toml":      "[mcp_servers.s]\nurl = \"https://x.example/mcp\"\n",
+			"etc/requirements.toml": "[mcp_servers.s.identity]\nurl = { prefix = \"https://x.example/\" }\n",
+		},
+	)
 	if !p.Config().MCPServers["s"].Enabled {
 		t.Error("a URL with the right prefix is off")
 	}

@@ -43,7 +43,15 @@ func (m memory) with(name, text string) memory {
 
 // place is where memory's machine has its folders.
 func (m memory) sources() Sources {
-	return Sources{Files: m, SystemDir: "/etc/codex", Home: "/home/u/.codex", UserHome: "/home/u", Cwd: "/work/repo", Hostname: "build-7", GitRoot: "/work/repo"}
+	return Sources{
+		Files:     m,
+		SystemDir: "/etc/codex",
+		Home:      "/home/u/.codex",
+		UserHome:  "/home/u",
+		Cwd:       "/work/repo",
+		Hostname:  "build-7",
+		GitRoot:   "/work/repo",
+	}
 }
 
 // load makes a policy of files, or fails.

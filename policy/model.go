@@ -40,7 +40,13 @@ func (b *builder) provider() {
 		p.BuiltIn, p.Name, p.RequiresOpenAIAuth = true, "OpenAI", true
 		p.BaseURL = b.str("openai_base_url")
 		if table != nil {
-			b.notice("unused_key", place(table)+"model_providers.openai is ignored: the name is built in", table.origin(), "use openai_base_url, or another name", "")
+			b.notice(
+				"unused_key",
+				place(table)+"model_providers.openai is ignored: the name is built in",
+				table.origin(),
+				"use openai_base_url, or another name",
+				"",
+			)
 		}
 	case table == nil:
 		at := b.root.get("model_provider")
@@ -65,9 +71,20 @@ func (b *builder) providerTable(p *Provider, name string, table *node) {
 	if n := get("name"); n != "" {
 		p.Name = n
 	}
-	p.BaseURL, p.EnvKey, p.EnvKeyInstructions, p.BearerToken = get("base_url"), get("env_key"), get("env_key_instructions"), get("experimental_bearer_token")
+	p.BaseURL, p.EnvKey, p.EnvKeyInstructions, p.BearerToken = get(
+		"base_url",
+	), get(
+		"env_key",
+	), get(
+		"env_key_instructions",
+	), get(
+		"experimental_bearer_token",
+	)
 	p.RequiresOpenAIAuth = b.boolean(false, append(at, "requires_openai_auth")...)
-	p.HTTPHeaders, p.EnvHTTPHeaders, p.QueryParams = b.strmap(append(at, "http_headers")...), b.strmap(append(at, "env_http_headers")...), b.strmap(append(at, "query_params")...)
+	p.HTTPHeaders, p.EnvHTTPHeaders, p.QueryParams = b.strmap(
+		append(at, "http_headers")...), b.strmap(
+		append(at, "env_http_headers")...), b.strmap(
+		append(at, "query_params")...)
 	p.RequestMaxRetries = int(min(100, b.integer(4, append(at, "request_max_retries")...)))
 	p.StreamMaxRetries = int(min(100, b.integer(5, append(at, "stream_max_retries")...)))
 	p.StreamIdleTimeout = time.Duration(min(b.integer(300_000, append(at, "stream_idle_timeout_ms")...), 24*3600*1000)) * time.Millisecond
@@ -77,7 +94,16 @@ func (b *builder) providerTable(p *Provider, name string, table *node) {
 	}
 	for _, key := range []string{"auth", "aws"} {
 		if v := table.get(key); v != nil {
-			b.fail(problem{at: v, key: "model_providers." + name + "." + key, message: fmt.Sprintf("model_providers.%s.%s is not supported: requests would go out without a credential", name, key), hint: "use env_key"}.err(KindUsage))
+			b.fail(
+				problem{
+					at:      v,
+					key:     "model_providers." + name + "." + key,
+					message: fmt.Sprintf("model_providers.%s.%s is not supported: requests would go out without a credential", name, key),
+					hint:    "use env_key",
+				}.err(
+					KindUsage,
+				),
+			)
 		}
 	}
 }
@@ -104,7 +130,15 @@ func (b *builder) instructions() {
 	c.ProjectDocFallbacks = b.list("project_doc_fallback_filenames")
 	for _, i := range itemsOf(b.root.get("project_doc_fallback_filenames")) {
 		if !filepath.IsLocal(i.text) {
-			b.fail(problem{at: i, key: "project_doc_fallback_filenames", message: fmt.Sprintf("project_doc_fallback_filenames: %q leads out of the folder", i.text)}.err(KindUsage))
+			b.fail(
+				problem{
+					at:      i,
+					key:     "project_doc_fallback_filenames",
+					message: fmt.Sprintf("project_doc_fallback_filenames: %q leads out of the folder", i.text),
+				}.err(
+					KindUsage,
+				),
+			)
 		}
 	}
 	c.ProjectRootMarkers = []string{".git"}

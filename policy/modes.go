@@ -114,13 +114,31 @@ func (b *builder) refuseMode(at *node, mode string) {
 	if list.has(mode) {
 		list, name = b.q.profiles, "allowed_permission_profiles"
 	}
-	b.violated(at, "sandbox_mode", fmt.Sprintf("sandbox mode %q is not allowed by requirements: %s is [%s] (set by %s)", mode, name, strings.Join(list.values, ", "), list.origin()),
-		"choose one of the allowed modes, or leave the mode out")
+	b.violated(
+		at,
+		"sandbox_mode",
+		fmt.Sprintf(
+			"sandbox mode %q is not allowed by requirements: %s is [%s] (set by %s)",
+			mode,
+			name,
+			strings.Join(list.values, ", "),
+			list.origin(),
+		),
+		"choose one of the allowed modes, or leave the mode out",
+	)
 }
 
 // wireWords are the names the reference uses in its warnings.
-var wireWords = map[string]string{"read-only": "ReadOnly", "workspace-write": "WorkspaceWrite", "danger-full-access": "DangerFullAccess", "external-sandbox": "ExternalSandbox",
-	"disabled": "Disabled", "cached": "Cached", "indexed": "Indexed", "live": "Live"}
+var wireWords = map[string]string{
+	"read-only":          "ReadOnly",
+	"workspace-write":    "WorkspaceWrite",
+	"danger-full-access": "DangerFullAccess",
+	"external-sandbox":   "ExternalSandbox",
+	"disabled":           "Disabled",
+	"cached":             "Cached",
+	"indexed":            "Indexed",
+	"live":               "Live",
+}
 
 func wireSet(values []string) string {
 	words := make([]string, len(values))
@@ -134,8 +152,12 @@ func (b *builder) sandboxWire(mode string) string {
 	if b.q.sandbox.has(mode) {
 		return ""
 	}
-	return fmt.Sprintf("Configured value for `permission_profile` is disallowed by requirements; falling back to required value Managed{read-only}. Details: invalid value for `sandbox_mode`: `%s` is not in the allowed set %s (set by %s)",
-		wireWords[mode], wireSet(b.q.sandbox.values), b.q.sandbox.at.layer.path)
+	return fmt.Sprintf(
+		"Configured value for `permission_profile` is disallowed by requirements; falling back to required value Managed{read-only}. Details: invalid value for `sandbox_mode`: `%s` is not in the allowed set %s (set by %s)",
+		wireWords[mode],
+		wireSet(b.q.sandbox.values),
+		b.q.sandbox.at.layer.path,
+	)
 }
 
 // webSearch decides the mode of the hosted search.
@@ -160,7 +182,17 @@ func (b *builder) webSearch() {
 		return
 	}
 	if at != nil && b.byFlag(at) {
-		b.violated(at, "web_search", fmt.Sprintf("web_search = %q is not allowed by requirements: allowed_web_search_modes is [%s] (set by %s)", mode, strings.Join(limit.values, ", "), limit.origin()), "remove the flag")
+		b.violated(
+			at,
+			"web_search",
+			fmt.Sprintf(
+				"web_search = %q is not allowed by requirements: allowed_web_search_modes is [%s] (set by %s)",
+				mode,
+				strings.Join(limit.values, ", "),
+				limit.origin(),
+			),
+			"remove the flag",
+		)
 		return
 	}
 	fallback := limit.strictest(ranks["web_search"], mode, "disabled")
@@ -168,13 +200,24 @@ func (b *builder) webSearch() {
 	if !slices.Contains(allowedSet, "disabled") {
 		allowedSet = append([]string{"disabled"}, allowedSet...)
 	}
-	wire := fmt.Sprintf("Configured value for `web_search_mode` is disallowed by requirements; falling back to required value %s. Details: invalid value for `web_search_mode`: `%s` is not in the allowed set %s (set by %s)",
-		wireWords[fallback], wireWords[mode], wireSet(allowedSet), limit.at.layer.path)
+	wire := fmt.Sprintf(
+		"Configured value for `web_search_mode` is disallowed by requirements; falling back to required value %s. Details: invalid value for `web_search_mode`: `%s` is not in the allowed set %s (set by %s)",
+		wireWords[fallback],
+		wireWords[mode],
+		wireSet(allowedSet),
+		limit.at.layer.path,
+	)
 	from := "the default"
 	if at != nil {
 		from = at.origin()
 	}
-	b.notice("requirement_fallback", fmt.Sprintf("web_search = %q of %s is not allowed by requirements; %q holds (set by %s)", mode, from, fallback, limit.origin()), limit.origin(), "", wire)
+	b.notice(
+		"requirement_fallback",
+		fmt.Sprintf("web_search = %q of %s is not allowed by requirements; %q holds (set by %s)", mode, from, fallback, limit.origin()),
+		limit.origin(),
+		"",
+		wire,
+	)
 	b.cfg.WebSearch = fallback
 	b.root = b.root.with(limit.instead(fallback, limit.at), "web_search")
 }

@@ -50,11 +50,23 @@ func (b *builder) network() {
 		b.notice("network_proxied", "network_access goes through the proxy, which alone can keep the lists of hosts", "", "", "")
 	}
 	if n.Enabled && len(n.AllowedDomains) == 0 && b.allowRule() == nil {
-		b.notice("network_empty", "network is enabled, but no host is allowed: commands reach nothing", "", "list hosts as permissions.network.allowed_domains", "")
+		b.notice(
+			"network_empty",
+			"network is enabled, but no host is allowed: commands reach nothing",
+			"",
+			"list hosts as permissions.network.allowed_domains",
+			"",
+		)
 	}
 	if !n.Enabled && !host && b.cfg.SandboxMode != "danger-full-access" {
 		if r := b.allowRule(); r != nil {
-			b.notice("rule_without_effect", fmt.Sprintf("%s: network_rule allows %s, but the network of commands is off", r.Origin, r.Host), r.Origin, "enable permissions.network", "")
+			b.notice(
+				"rule_without_effect",
+				fmt.Sprintf("%s: network_rule allows %s, but the network of commands is off", r.Origin, r.Host),
+				r.Origin,
+				"enable permissions.network",
+				"",
+			)
 		}
 	}
 	n.AllowedDomains, n.DeniedDomains, n.UnixSockets = unique(n.AllowedDomains), unique(n.DeniedDomains), unique(n.UnixSockets)
@@ -77,7 +89,16 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 	}
 	domain := func(at *node, host string, allow bool) {
 		if message := badDomain(host); message != "" {
-			b.fail(problem{at: at, key: "permissions.network", message: fmt.Sprintf("host pattern %q %s", host, message), hint: "write name, *.name, **.name or *"}.err(KindUsage))
+			b.fail(
+				problem{
+					at:      at,
+					key:     "permissions.network",
+					message: fmt.Sprintf("host pattern %q %s", host, message),
+					hint:    "write name, *.name, **.name or *",
+				}.err(
+					KindUsage,
+				),
+			)
 			return
 		}
 		if allow {
@@ -115,7 +136,12 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 func (b *builder) flagCeiling(host string) {
 	for _, limit := range b.q.networks {
 		if limit.hasAllow && !slices.ContainsFunc(limit.allow, func(a *node) bool { return domainMatches(a.text, strings.TrimLeft(host, "*.")) }) {
-			b.violated(newTable(&layer{flag: "--allow-domain"}), "--allow-domain", fmt.Sprintf("--allow-domain %s is not allowed by requirements (set by %s)", host, limit.originAllow), "")
+			b.violated(
+				newTable(&layer{flag: "--allow-domain"}),
+				"--allow-domain",
+				fmt.Sprintf("--allow-domain %s is not allowed by requirements (set by %s)", host, limit.originAllow),
+				"",
+			)
 		}
 	}
 }
@@ -129,27 +155,60 @@ func (b *builder) requirementNetwork(n *NetworkPolicy, host *bool) {
 		case limit.off != nil && wants:
 			for _, path := range [][]string{{"sandbox_workspace_write", "network_access"}, {"permissions", "network", "enabled"}} {
 				if flag := b.explicitly(path...); flag != nil && flag.yes {
-					b.violated(flag, strings.Join(path, "."), fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()), "remove the flag")
+					b.violated(
+						flag,
+						strings.Join(path, "."),
+						fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()),
+						"remove the flag",
+					)
 				}
 			}
 			if len(b.src.Flags.NetworkAllow) > 0 {
-				b.violated(newTable(&layer{flag: "--allow-domain"}), "--allow-domain", fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()), "")
+				b.violated(
+					newTable(&layer{flag: "--allow-domain"}),
+					"--allow-domain",
+					fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()),
+					"",
+				)
 			}
-			b.notice("requirement_fallback", fmt.Sprintf("network is not allowed by requirements; it is off (set by %s)", limit.off.origin()), limit.off.origin(), "", "")
+			b.notice(
+				"requirement_fallback",
+				fmt.Sprintf("network is not allowed by requirements; it is off (set by %s)", limit.off.origin()),
+				limit.off.origin(),
+				"",
+				"",
+			)
 			n.Enabled, *host = false, false
 		case limit.injectsAt != nil && wants:
-			b.violated(limit.injectsAt, "experimental_network.header_injections", "header_injections cannot be enforced: connections are not intercepted", "run without network, or remove the requirement")
+			b.violated(
+				limit.injectsAt,
+				"experimental_network.header_injections",
+				"header_injections cannot be enforced: connections are not intercepted",
+				"run without network, or remove the requirement",
+			)
 		}
 		if limit.local != nil && n.AllowLocal {
 			n.AllowLocal = false
-			b.notice("requirement_fallback", fmt.Sprintf("allow_local_binding is not allowed by requirements (set by %s)", limit.local.origin()), limit.local.origin(), "", "")
+			b.notice(
+				"requirement_fallback",
+				fmt.Sprintf("allow_local_binding is not allowed by requirements (set by %s)", limit.local.origin()),
+				limit.local.origin(),
+				"",
+				"",
+			)
 		}
 		if limit.sockets != nil {
 			n.UnixSockets = slices.DeleteFunc(n.UnixSockets, func(path string) bool {
 				if limit.sockets[path] {
 					return false
 				}
-				b.notice("requirement_fallback", fmt.Sprintf("unix socket %s is not allowed by requirements (set by %s)", path, limit.socketsAt.origin()), limit.socketsAt.origin(), "", "")
+				b.notice(
+					"requirement_fallback",
+					fmt.Sprintf("unix socket %s is not allowed by requirements (set by %s)", path, limit.socketsAt.origin()),
+					limit.socketsAt.origin(),
+					"",
+					"",
+				)
 				return true
 			})
 		}
@@ -170,11 +229,23 @@ func (b *builder) limitsHosts() bool {
 func (b *builder) unconfined(n NetworkPolicy) {
 	for _, l := range b.networks {
 		if l.off != nil || l.proxy != nil || l.hasAllow || len(l.deny)+len(l.review) > 0 || l.injectsAt != nil {
-			b.violated(l.at, "experimental_network", fmt.Sprintf("network requirements cannot be enforced under danger-full-access (set by %s)", l.at.origin()), "use another sandbox mode")
+			b.violated(
+				l.at,
+				"experimental_network",
+				fmt.Sprintf("network requirements cannot be enforced under danger-full-access (set by %s)", l.at.origin()),
+				"use another sandbox mode",
+			)
 		}
 	}
 	if r := b.restrictingRule(); r != nil {
-		b.fail(&Error{Key: "network_rule", Message: fmt.Sprintf("%s: network_rule on %s cannot be enforced under danger-full-access", r.Origin, r.Host), HintText: "use another sandbox mode, or remove the rule", Kind: KindPolicy})
+		b.fail(
+			&Error{
+				Key:      "network_rule",
+				Message:  fmt.Sprintf("%s: network_rule on %s cannot be enforced under danger-full-access", r.Origin, r.Host),
+				HintText: "use another sandbox mode, or remove the rule",
+				Kind:     KindPolicy,
+			},
+		)
 	}
 	if len(n.AllowedDomains)+len(n.DeniedDomains) > 0 {
 		b.notice("network_unconfined", "permissions.network has no effect under danger-full-access: commands have the host's network", "", "", "")
@@ -313,7 +384,11 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 		if what == "" {
 			what = "SOCKS"
 		}
-		return deny(fmt.Sprintf("the network is limited to GET, HEAD and OPTIONS over plain HTTP; %s to %s is not", what, where), "permissions.network.mode", p.origins["permissions.network.mode"])
+		return deny(
+			fmt.Sprintf("the network is limited to GET, HEAD and OPTIONS over plain HTTP; %s to %s is not", what, where),
+			"permissions.network.mode",
+			p.origins["permissions.network.mode"],
+		)
 	}
 	if ruling != nil {
 		return HostDecision{Allowed: true, Rule: ruling.Host, Origin: ruling.Origin}

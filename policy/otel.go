@@ -41,14 +41,23 @@ func (b *builder) exporter(name string) Exporter {
 	case v.kind == kString && v.text == "statsig":
 		return Exporter{Kind: "none"}
 	case v.kind == kString:
-		return bad(v, fmt.Sprintf("= %q does not say where to send to", v.text), fmt.Sprintf("write [otel.%s.%s] endpoint = \"https://…\"", name, v.text))
+		return bad(
+			v,
+			fmt.Sprintf("= %q does not say where to send to", v.text),
+			fmt.Sprintf("write [otel.%s.%s] endpoint = \"https://…\"", name, v.text),
+		)
 	case len(v.keys) != 1:
 		return bad(v, "needs exactly one of otlp-http and otlp-grpc", "")
 	}
 	kind := v.keys[0]
 	t := v.fields[kind]
 	at := []string{"otel", name, kind}
-	e := Exporter{Kind: kind, Endpoint: b.str(append(at, "endpoint")...), Protocol: b.str(append(at, "protocol")...), Headers: b.strmap(append(at, "headers")...)}
+	e := Exporter{
+		Kind:     kind,
+		Endpoint: b.str(append(at, "endpoint")...),
+		Protocol: b.str(append(at, "protocol")...),
+		Headers:  b.strmap(append(at, "headers")...),
+	}
 	for _, file := range []struct {
 		key string
 		to  *string
@@ -160,6 +169,12 @@ func (b *builder) role(r *AgentRole, f *node) {
 		}
 	}
 	if len(idle) > 0 {
-		b.notice("unused_key", fmt.Sprintf("%s: without effect in a role file: %s", r.ConfigFile, strings.Join(unique(idle), ", ")), r.ConfigFile, "a role has the rights of its parent", "")
+		b.notice(
+			"unused_key",
+			fmt.Sprintf("%s: without effect in a role file: %s", r.ConfigFile, strings.Join(unique(idle), ", ")),
+			r.ConfigFile,
+			"a role has the rights of its parent",
+			"",
+		)
 	}
 }

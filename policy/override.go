@@ -18,7 +18,11 @@ func ParseOverride(text string) (Override, error) {
 		return Override{}, &Error{Key: "-c", Message: fmt.Sprintf("-c %s: the key is empty", text), HintText: "write -c key=value"}
 	}
 	if _, err := keyPath(key); err != nil {
-		return Override{}, &Error{Key: "-c", Message: fmt.Sprintf("-c %s: %v", text, err), HintText: "write -c key=value; quote parts that hold a dot"}
+		return Override{}, &Error{
+			Key:      "-c",
+			Message:  fmt.Sprintf("-c %s: %v", text, err),
+			HintText: "write -c key=value; quote parts that hold a dot",
+		}
 	}
 	return Override{Key: key, Value: strings.TrimSpace(value), Flag: "-c " + key}, nil
 }

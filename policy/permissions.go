@@ -53,7 +53,12 @@ func (p *Policy) Permissions(dir string) (Permissions, error) {
 	}
 	for _, d := range deny {
 		if within(p.src.Cwd, d) || within(dir, d) {
-			return Permissions{}, &Error{Key: "deny_read", Message: fmt.Sprintf("deny_read %q holds the folder that commands run in", d), HintText: "deny paths inside it, or run elsewhere", Kind: KindPolicy}
+			return Permissions{}, &Error{
+				Key:      "deny_read",
+				Message:  fmt.Sprintf("deny_read %q holds the folder that commands run in", d),
+				HintText: "deny paths inside it, or run elsewhere",
+				Kind:     KindPolicy,
+			}
 		}
 	}
 	for _, d := range append(secretPaths(p.src.UserHome, p.src.Home), p.profileFiles()...) {
@@ -81,27 +86,35 @@ func (p *Policy) networkMode() string {
 	return "off"
 }
 
-// secretPaths are denied to commands unless the sandbox is off: credentials of
-// the user and of the machine.
+// Credentials that commands cannot read: below the user's home, below CODEX_HOME,
+// and of the machine. Names are relative where the folder varies.
+var (
+	userSecrets = strings.Fields(`.ssh .gnupg .aws .azure .config/gcloud .config/gh .config/glab-cli .config/hub .config/op .config/doctl
+		.config/containers/auth.json .docker .kube .netrc _netrc .git-credentials .config/git/credentials .npmrc .yarnrc.yml .pypirc
+		.config/pypoetry/auth.toml .cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings-security.xml
+		.terraform.d/credentials.tfrc.json .terraformrc .vault-token .password-store .local/share/keyrings .mozilla .config/google-chrome
+		.config/chromium .bash_history .zsh_history .psql_history .mysql_history .pgpass .my.cnf .s3cfg .boto .databrickscfg .snowflake
+		.oci .config/sops .config/rclone .claude .codex/auth.json`)
+	codexSecrets = strings.Fields(`auth.json auth.json.lock auth.lock .credentials.json config.toml sessions archived_sessions history.jsonl log
+		cloud-config-bundle-cache.json`)
+	machineSecrets = strings.Fields(`/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/ssh /etc/kubernetes /root/.ssh /root/.aws
+		/root/.docker /root/.kube /var/run/secrets /run/secrets /var/lib/docker /var/lib/kubelet /etc/docker/key.json /etc/gitlab-runner`)
+)
+
+// secretPaths are denied to commands unless the sandbox is off.
 func secretPaths(home, codexHome string) []string {
-	var out []string
+	out := slices.Clone(machineSecrets)
 	if home != "" && home != "/" {
-		for _, name := range []string{
-			".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/glab-cli", ".config/hub", ".config/op", ".config/doctl", ".config/containers/auth.json", ".docker", ".kube", ".netrc", "_netrc",
-			".git-credentials", ".config/git/credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".config/pypoetry/auth.toml", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings-security.xml",
-			".terraform.d/credentials.tfrc.json", ".terraformrc", ".vault-token", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".bash_history", ".zsh_history", ".psql_history", ".mysql_history", ".pgpass", ".my.cnf", ".s3cfg", ".boto", ".databrickscfg", ".snowflake", ".oci",
-			".config/sops", ".config/rclone", ".claude", ".codex/auth.json",
-		} {
+		for _, name := range userSecrets {
 			out = append(out, filepath.Join(home, name))
 		}
 	}
 	if codexHome != "" {
-		for _, name := range []string{"auth.json", "auth.json.lock", "auth.lock", ".credentials.json", "config.toml", "sessions", "archived_sessions", "history.jsonl", "log", "cloud-config-bundle-cache.json"} {
+		for _, name := range codexSecrets {
 			out = append(out, filepath.Join(codexHome, name))
 		}
 	}
-	return append(out, "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/etc/kubernetes", "/root/.ssh", "/root/.aws", "/root/.docker", "/root/.kube",
-		"/var/run/secrets", "/run/secrets", "/var/lib/docker", "/var/lib/kubelet", "/etc/docker/key.json", "/etc/gitlab-runner")
+	return out
 }
 
 // profileFiles are the configuration profiles, which may hold tokens.
@@ -234,10 +247,24 @@ func (b *builder) denyRead() {
 	configured := b.root.get("sandbox", "deny_read")
 	full := b.cfg.SandboxMode == "danger-full-access"
 	if full && len(required) > 0 {
-		b.violated(required[0], "deny_read", fmt.Sprintf("deny_read cannot be enforced under danger-full-access (set by %s)", required[0].origin()), "use another sandbox mode")
+		b.violated(
+			required[0],
+			"deny_read",
+			fmt.Sprintf("deny_read cannot be enforced under danger-full-access (set by %s)", required[0].origin()),
+			"use another sandbox mode",
+		)
 	}
 	if full && configured != nil && len(configured.items) > 0 {
-		b.fail(problem{at: configured, key: "sandbox.deny_read", message: "sandbox.deny_read cannot be enforced under danger-full-access", hint: "use another sandbox mode, or remove it"}.err(KindUsage))
+		b.fail(
+			problem{
+				at:      configured,
+				key:     "sandbox.deny_read",
+				message: "sandbox.deny_read cannot be enforced under danger-full-access",
+				hint:    "use another sandbox mode, or remove it",
+			}.err(
+				KindUsage,
+			),
+		)
 	}
 	add := func(v *node) {
 		if message := b.badDenyPath(v.text); message != "" {
@@ -271,7 +298,13 @@ func (b *builder) denyRead() {
 	}
 	s.DenyRead = unique(s.DenyRead)
 	if slices.ContainsFunc(s.DenyRead, func(d string) bool { return strings.ContainsAny(d, "*?[{") }) {
-		b.notice("deny_read_pattern", "deny_read patterns cover the files that exist when a command starts; a file made while it runs is not covered until the next one", "", "", "")
+		b.notice(
+			"deny_read_pattern",
+			"deny_read patterns cover the files that exist when a command starts; a file made while it runs is not covered until the next one",
+			"",
+			"",
+			"",
+		)
 	}
 }
 
@@ -288,7 +321,13 @@ func (b *builder) guarantees() {
 			if slices.Contains(asked, g) || !slices.Contains(b.q.mayDrop, g) {
 				names = append(names, g)
 				if !slices.Contains(asked, g) {
-					b.notice("guarantee_kept", fmt.Sprintf("%s%s stays required: only sandbox.may_drop in requirements can do without it", place(configured), g), configured.origin(), "", "")
+					b.notice(
+						"guarantee_kept",
+						fmt.Sprintf("%s%s stays required: only sandbox.may_drop in requirements can do without it", place(configured), g),
+						configured.origin(),
+						"",
+						"",
+					)
 				}
 			}
 		}
@@ -299,7 +338,16 @@ func (b *builder) guarantees() {
 	for _, r := range b.q.require {
 		names = append(names, stringsOf(r)...)
 		if b.cfg.SandboxMode == "danger-full-access" {
-			b.violated(r, "sandbox.require", fmt.Sprintf("danger-full-access gives no guarantee, and requirements ask for %s (set by %s)", strings.Join(stringsOf(r), ", "), r.origin()), "use another sandbox mode")
+			b.violated(
+				r,
+				"sandbox.require",
+				fmt.Sprintf(
+					"danger-full-access gives no guarantee, and requirements ask for %s (set by %s)",
+					strings.Join(stringsOf(r), ", "),
+					r.origin(),
+				),
+				"use another sandbox mode",
+			)
 		}
 	}
 	for _, g := range guarantees {
@@ -311,7 +359,17 @@ func (b *builder) guarantees() {
 	at := b.root.get("sandbox", "degrade")
 	for _, d := range s.Degrade {
 		if !b.q.degrade.has(d) {
-			b.violated(at, "sandbox.degrade", fmt.Sprintf("sandbox.degrade %q is not allowed by requirements: sandbox.allowed_degrade is [%s] (set by %s)", d, strings.Join(b.q.degrade.values, ", "), b.q.degrade.origin()), "")
+			b.violated(
+				at,
+				"sandbox.degrade",
+				fmt.Sprintf(
+					"sandbox.degrade %q is not allowed by requirements: sandbox.allowed_degrade is [%s] (set by %s)",
+					d,
+					strings.Join(b.q.degrade.values, ", "),
+					b.q.degrade.origin(),
+				),
+				"",
+			)
 		}
 	}
 }

@@ -41,7 +41,9 @@ func TestPermissions(t *testing.T) {
 			if c.want.Network.Mode == "" {
 				c.want.Network.Mode = "off"
 			}
-			if got.Mode != c.want.Mode || !slices.Equal(got.Write, c.want.Write) || !cmp.Equal(got.Network.Mode, c.want.Network.Mode) || !slices.Equal(got.Network.UnixSockets, c.want.Network.UnixSockets) || got.Workspace != "/work/repo" {
+			if got.Mode != c.want.Mode || !slices.Equal(got.Write, c.want.Write) || !cmp.Equal(got.Network.Mode, c.want.Network.Mode) ||
+				!slices.Equal(got.Network.UnixSockets, c.want.Network.UnixSockets) ||
+				got.Workspace != "/work/repo" {
 				t.Errorf("got %+v\nwant %+v", got, c.want)
 			}
 			for _, d := range c.deny {

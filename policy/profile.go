@@ -45,12 +45,28 @@ func (b *builder) selectProfile() {
 		return
 	}
 	if mode := b.root.get("sandbox_mode"); mode != nil {
-		b.notice("permissions_unused", fmt.Sprintf("%sdefault_permissions = %q has no effect: sandbox_mode is set at %s", place(at), at.text, mode.origin()), at.origin(), "use one of the two", "")
+		b.notice(
+			"permissions_unused",
+			fmt.Sprintf("%sdefault_permissions = %q has no effect: sandbox_mode is set at %s", place(at), at.text, mode.origin()),
+			at.origin(),
+			"use one of the two",
+			"",
+		)
 		return
 	}
 	p := &profile{name: at.text, origin: at.origin(), at: at}
 	if !b.q.profiles.has(at.text) {
-		b.violated(at, "default_permissions", fmt.Sprintf("permission profile %q is not allowed by requirements: allowed_permission_profiles is [%s] (set by %s)", at.text, strings.Join(b.q.profiles.values, ", "), b.q.profiles.origin()), "")
+		b.violated(
+			at,
+			"default_permissions",
+			fmt.Sprintf(
+				"permission profile %q is not allowed by requirements: allowed_permission_profiles is [%s] (set by %s)",
+				at.text,
+				strings.Join(b.q.profiles.values, ", "),
+				b.q.profiles.origin(),
+			),
+			"",
+		)
 		return
 	}
 	if b.fillProfile(p, at.text, at, nil) {
@@ -62,7 +78,16 @@ func (b *builder) selectProfile() {
 }
 
 func (b *builder) badProfile(at *node, format string, args ...any) bool {
-	b.fail(problem{at: at, key: "permissions", message: fmt.Sprintf(format, args...), hint: `extend ":workspace" or ":read-only", list what must not be read as "deny", and leave the rest`}.err(b.profileKind(at)))
+	b.fail(
+		problem{
+			at:      at,
+			key:     "permissions",
+			message: fmt.Sprintf(format, args...),
+			hint:    `extend ":workspace" or ":read-only", list what must not be read as "deny", and leave the rest`,
+		}.err(
+			b.profileKind(at),
+		),
+	)
 	return false
 }
 

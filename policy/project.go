@@ -57,14 +57,29 @@ func (ld *loader) restrain(l *layer, below *node) {
 		names = unique(names)
 		slices.SortStableFunc(names, func(a, b string) int { return wirePlace(a) - wirePlace(b) })
 		last := len(ld.notices) - 1
-		ld.notices[last].Wire = fmt.Sprintf("Ignored unsupported project-local config keys in %s: %s. If you want these settings to apply, manually set them in your user-level config.toml.", l.path, strings.Join(names, ", "))
+		ld.notices[last].Wire = fmt.Sprintf(
+			"Ignored unsupported project-local config keys in %s: %s. If you want these settings to apply, manually set them in your user-level config.toml.",
+			l.path,
+			strings.Join(names, ", "),
+		)
 	}
 }
 
 // wirePlace orders names as the reference lists those that it refuses.
 func wirePlace(name string) int {
-	order := []string{"openai_base_url", "chatgpt_base_url", "apps_mcp_product_sku", "model_provider", "model_providers", "notify", "profile", "profiles",
-		"experimental_realtime_webrtc_call_base_url", "experimental_realtime_ws_base_url", "otel"}
+	order := []string{
+		"openai_base_url",
+		"chatgpt_base_url",
+		"apps_mcp_product_sku",
+		"model_provider",
+		"model_providers",
+		"notify",
+		"profile",
+		"profiles",
+		"experimental_realtime_webrtc_call_base_url",
+		"experimental_realtime_ws_base_url",
+		"otel",
+	}
 	if i := slices.Index(order, name); i >= 0 {
 		return i
 	}

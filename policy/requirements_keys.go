@@ -8,12 +8,32 @@ func requirementKeys() []key {
 	n := "experimental_network."
 	r := "rules.prefix_rules[]."
 	keys := []key{
-		{path: "allowed_approval_policies", typ: "approvals", doc: "Approval policies that may be in force. An unattended run never asks, so the list must hold never or a granular policy."},
-		{path: "allowed_approvals_reviewers", typ: "enums:user|auto_review|guardian_subagent", doc: "Who may review. There is no automatic reviewer here."},
-		{path: "allowed_sandbox_modes", typ: "enums:read-only|workspace-write|danger-full-access|external-sandbox", doc: "Sandbox modes that may be used; must hold read-only."},
-		{path: "remote_sandbox_config", typ: "tables", doc: "Other sandbox modes by host name; the first entry that fits replaces the list of the same file."},
+		{
+			path: "allowed_approval_policies",
+			typ:  "approvals",
+			doc:  "Approval policies that may be in force. An unattended run never asks, so the list must hold never or a granular policy.",
+		},
+		{
+			path: "allowed_approvals_reviewers",
+			typ:  "enums:user|auto_review|guardian_subagent",
+			doc:  "Who may review. There is no automatic reviewer here.",
+		},
+		{
+			path: "allowed_sandbox_modes",
+			typ:  "enums:read-only|workspace-write|danger-full-access|external-sandbox",
+			doc:  "Sandbox modes that may be used; must hold read-only.",
+		},
+		{
+			path: "remote_sandbox_config",
+			typ:  "tables",
+			doc:  "Other sandbox modes by host name; the first entry that fits replaces the list of the same file.",
+		},
 		{path: "remote_sandbox_config[].hostname_patterns", typ: "strings", doc: "Patterns of host names."},
-		{path: "remote_sandbox_config[].allowed_sandbox_modes", typ: "enums:read-only|workspace-write|danger-full-access|external-sandbox", doc: "Sandbox modes there."},
+		{
+			path: "remote_sandbox_config[].allowed_sandbox_modes",
+			typ:  "enums:read-only|workspace-write|danger-full-access|external-sandbox",
+			doc:  "Sandbox modes there.",
+		},
 		{path: "default_permissions", typ: "string", doc: "Permission profile that is in force."},
 		{path: "allowed_permission_profiles", typ: "table", doc: "Permission profiles that may be chosen."},
 		{path: "allowed_permission_profiles.*", typ: "bool", doc: "true allows the profile."},
@@ -31,7 +51,12 @@ func requirementKeys() []key {
 		{path: n + "allow_local_binding", typ: "bool", doc: "false: no local or private addresses through the proxy."},
 		{path: n + "header_injections", typ: "any", doc: "Cannot be done here: connections are not intercepted."},
 		{path: "rules", typ: "table", doc: "Rules on commands."},
-		{path: "rules.allow_unsandboxed", typ: "bool", ours: true, doc: "Allow rules may take commands out of the sandbox. Only the system's own file can say true; any file can say false."},
+		{
+			path: "rules.allow_unsandboxed",
+			typ:  "bool",
+			ours: true,
+			doc:  "Allow rules may take commands out of the sandbox. Only the system's own file can say true; any file can say false.",
+		},
 		{path: "rules.prefix_rules", typ: "tables", doc: "Rules that prompt or forbid."},
 		{path: r + "pattern", typ: "tables", doc: "One entry for each word: token or any_of."},
 		{path: r + "pattern[].token", typ: "string", doc: "The word."},
@@ -64,7 +89,12 @@ func requirementKeys() []key {
 		{path: "models.new_thread.service_tier", typ: "string", unused: true, doc: "Tiers are not chosen here."},
 		{path: "additional_developer_instructions", typ: "string", doc: "Instructions added for the model."},
 		{path: "sandbox.require", typ: "guarantees", ours: true, doc: "Guarantees without which no run starts."},
-		{path: "sandbox.may_drop", typ: "guarantees", ours: true, doc: "Default guarantees that a configuration may do without. Only the system's own file can grant it."},
+		{
+			path: "sandbox.may_drop",
+			typ:  "guarantees",
+			ours: true,
+			doc:  "Default guarantees that a configuration may do without. Only the system's own file can grant it.",
+		},
 		{path: "sandbox.allowed_degrade", typ: "strings", ours: true, doc: "Weaker mechanisms that a user may accept by name."},
 		{path: "sandbox.deny_read", typ: "strings", ours: true, doc: "As permissions.filesystem.deny_read."},
 		{path: "sandbox.allow_unsandboxed_servers", typ: "bool", ours: true, doc: "false: MCP servers run in the sandbox."},
@@ -102,11 +132,37 @@ func requirementKeys() []key {
 			keys = append(keys, key{path: p, typ: typ, doc: doc, unused: true})
 		}
 	}
-	unused("The proxy's own settings are fixed here.", "any", n+"http_port", n+"socks_port", n+"allow_upstream_proxy", n+"dangerously_allow_non_loopback_proxy", n+"dangerously_allow_all_unix_sockets")
+	unused(
+		"The proxy's own settings are fixed here.",
+		"any",
+		n+"http_port",
+		n+"socks_port",
+		n+"allow_upstream_proxy",
+		n+"dangerously_allow_non_loopback_proxy",
+		n+"dangerously_allow_all_unix_sockets",
+	)
 	unused("For another system.", "any", "windows")
 	unused("Plugins, marketplaces and apps are not used.", "any", "plugins", "marketplaces", "apps")
 	unused("Nothing is read from a server.", "any", "config_server")
-	unused("Setting of the interactive program.", "any", "model_catalog_json", "log_dir", "sqlite_home", "unsafe_enforce_sqlite_journal_mode", "feedback", "check_for_update_on_startup", "auto_review",
-		"guardian_policy_config", "guardian_extra_policy", "application", "allow_remote_control", "allow_appshots", "allow_browser_and_computer_use", "browser_use", "computer_use", "in_app_browser")
+	unused(
+		"Setting of the interactive program.",
+		"any",
+		"model_catalog_json",
+		"log_dir",
+		"sqlite_home",
+		"unsafe_enforce_sqlite_journal_mode",
+		"feedback",
+		"check_for_update_on_startup",
+		"auto_review",
+		"guardian_policy_config",
+		"guardian_extra_policy",
+		"application",
+		"allow_remote_control",
+		"allow_appshots",
+		"allow_browser_and_computer_use",
+		"browser_use",
+		"computer_use",
+		"in_app_browser",
+	)
 	return keys
 }

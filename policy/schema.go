@@ -100,11 +100,28 @@ func typeSchema(typ string) map[string]any {
 	case "guarantees":
 		return map[string]any{"type": "array", "items": map[string]any{"enum": guarantees[:]}}
 	case "duration":
-		return map[string]any{"anyOf": []any{map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}, map[string]any{"type": "integer", "minimum": 0}}}
+		return map[string]any{
+			"anyOf": []any{
+				map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
+				map[string]any{"type": "integer", "minimum": 0},
+			},
+		}
 	case "size":
-		return map[string]any{"anyOf": []any{map[string]any{"type": "string", "pattern": `^[0-9]+ *([KMGT]i?B?|kB|B)?$`}, map[string]any{"type": "integer", "minimum": 0}}}
+		return map[string]any{
+			"anyOf": []any{
+				map[string]any{"type": "string", "pattern": `^[0-9]+ *([KMGT]i?B?|kB|B)?$`},
+				map[string]any{"type": "integer", "minimum": 0},
+			},
+		}
 	case "approval", "approvals":
-		granular := map[string]any{"type": "object", "properties": map[string]any{"granular": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "boolean"}}}, "required": []string{"granular"}, "additionalProperties": false}
+		granular := map[string]any{
+			"type": "object",
+			"properties": map[string]any{
+				"granular": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "boolean"}},
+			},
+			"required":             []string{"granular"},
+			"additionalProperties": false,
+		}
 		one := map[string]any{"anyOf": []any{map[string]any{"enum": slices.Clone(approvalWords[:])}, granular}}
 		if name == "approvals" {
 			return map[string]any{"type": "array", "minItems": 1, "items": one}

@@ -21,11 +21,22 @@ func TestSampleConfiguration(t *testing.T) {
 	if errs := Lint("config", "config.toml", data); errs != nil {
 		t.Fatalf("mistakes in the sample: %v", &Errors{List: errs})
 	}
-	p := load(t, map[string]string{"home/config.toml": string(data), "home/instructions.txt": "Work.", "home/compact.txt": "Sum up.", "home/agents/reviewer.toml": "model = \"small\"",
-		"home/certs/ca.pem": "x", "home/certs/client.pem": "x", "home/certs/key.pem": "x"}, func(s *Sources) {
-		s.Strict = true
-		s.LookupEnv = func(name string) (string, bool) { return "value of " + name, true }
-	})
+	p := load(
+		t,
+		map[string]string{
+			"home/config.toml":          string(data),
+			"home/instructions.txt":     "Work.",
+			"home/compact.txt":          "Sum up.",
+			"home/agents/reviewer.toml": "model = \"small\"",
+			"home/certs/ca.pem":         "x",
+			"home/certs/client.pem":     "x",
+			"home/certs/key.pem":        "x",
+		},
+		func(s *Sources) {
+			s.Strict = true
+			s.LookupEnv = func(name string) (string, bool) { return "value of " + name, true }
+		},
+	)
 	c := p.Config()
 	if c.OTel.Logs.Headers["x-otlp-api-key"] != "value of OTLP_KEY" || c.OTel.Logs.CACertificate != "/home/u/.codex/certs/ca.pem" {
 		t.Errorf("exporter: %+v", c.OTel.Logs)

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nightshift-ci/nightshift/policy/rules"
@@ -16,14 +17,19 @@ func (p *Policy) PermissionsText() string {
 	c := &p.config
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("This run is unattended. Nobody reads along, and nobody can be asked: approval_policy is `never`. Whatever would need approval is refused at once; do not ask for it and do not retry it, choose another way or say in your final answer what could not be done.")
+	line("This run is unattended. Nobody reads along, and nobody can be asked: approval_policy is `never`. " +
+		"Whatever would need approval is refused at once; do not ask for it and do not retry it, " +
+		"choose another way or say in your final answer what could not be done.")
 	switch c.SandboxMode {
 	case "danger-full-access":
 		line("sandbox_mode is `danger-full-access`: commands run without a sandbox and can change the whole machine.")
 	case "workspace-write":
 		line("sandbox_mode is `workspace-write`: commands can read most files and write only below:")
 		p.list(&b, p.write)
-		line("Inside these folders %s stay read-only. /tmp is private to the run.", strings.Join(append(append([]string{}, protectedNames...), p.protect...), ", "))
+		line(
+			"Inside these folders %s stay read-only. /tmp is private to the run.",
+			strings.Join(slices.Concat(protectedNames, p.protect), ", "),
+		)
 	default:
 		line("sandbox_mode is `read-only`: commands can read most files and write none, but for a private /tmp.")
 	}

@@ -99,7 +99,8 @@ func runVector(t *testing.T, archive *txtar.Archive) {
 			kind, rest, _ := strings.Cut(rest, " ")
 			place, text, _ := strings.Cut(rest, " ")
 			if !slices.ContainsFunc(got, func(e *Error) bool {
-				return (e.Kind == KindPolicy) == (kind == "policy") && (place == "-" || e.place() == place) && strings.Contains(e.Error()+"\n"+e.Hint(), text)
+				return (e.Kind == KindPolicy) == (kind == "policy") && (place == "-" || e.place() == place) &&
+					strings.Contains(e.Error()+"\n"+e.Hint(), text)
 			}) {
 				t.Errorf("no error %q", line)
 			}

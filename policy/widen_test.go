@@ -13,21 +13,78 @@ import (
 // snippets are pieces of requirement files; one of each group may stand in a
 // file.
 var snippets = [][]string{
-	{"", `allowed_approval_policies = ["never"]`, `allowed_approval_policies = ["on-request", "never"]`, `allowed_approval_policies = [{ granular = { sandbox_approval = true, rules = true, mcp_elicitations = false } }]`},
-	{"", "", `allowed_sandbox_modes = ["read-only"]`, `allowed_sandbox_modes = ["read-only", "workspace-write"]`, `allowed_sandbox_modes = ["read-only", "danger-full-access"]`},
-	{"", "", `allowed_web_search_modes = []`, `allowed_web_search_modes = ["cached"]`, `allowed_web_search_modes = ["indexed"]`, `allowed_web_search_modes = ["cached", "indexed"]`, `allowed_web_search_modes = ["live"]`, `allowed_web_search_modes = ["indexed", "live"]`},
+	{
+		"",
+		`allowed_approval_policies = ["never"]`,
+		`allowed_approval_policies = ["on-request", "never"]`,
+		`allowed_approval_policies = [{ granular = { sandbox_approval = true, rules = true, mcp_elicitations = false } }]`,
+	},
+	{
+		"",
+		"",
+		`allowed_sandbox_modes = ["read-only"]`,
+		`allowed_sandbox_modes = ["read-only", "workspace-write"]`,
+		`allowed_sandbox_modes = ["read-only", "danger-full-access"]`,
+	},
+	{
+		"",
+		"",
+		`allowed_web_search_modes = []`,
+		`allowed_web_search_modes = ["cached"]`,
+		`allowed_web_search_modes = ["indexed"]`,
+		`allowed_web_search_modes = ["cached", "indexed"]`,
+		`allowed_web_search_modes = ["live"]`,
+		`allowed_web_search_modes = ["indexed", "live"]`,
+	},
 	{"", "", `allow_login_shell = false`, `allow_login_shell = true`},
 	{"", "", `default_permissions = ":danger-full-access"`, `default_permissions = ":read-only"`},
 	{"", "", "", `enforce_residency = "us"`},
 	{"", "", "", `allowed_login_methods = ["api"]`, `allowed_login_methods = ["api", "chatgpt"]`},
-	{"", "", "", "[allowed_permission_profiles]\n\":read-only\" = true\n\":workspace\" = true", "[allowed_permission_profiles]\n\":read-only\" = true"},
+	{
+		"",
+		"",
+		"",
+		"[allowed_permission_profiles]\n\":read-only\" = true\n\":workspace\" = true",
+		"[allowed_permission_profiles]\n\":read-only\" = true",
+	},
 	{"", "", "", "[features]\nnetwork_proxy = false\nweb_search_request = true", "[features]\nshell_tool = false"},
-	{"", "", "[experimental_network]\nenabled = false", "[experimental_network]\nenabled = true\nallowed_domains = [\"a.example\", \"*.b.example\"]", "[experimental_network]\ndenied_domains = [\"c.example\"]",
-		"[experimental_network]\nenabled = true\nreview_domains = [\"a.example\"]", "[experimental_network.domains]\n\"**.b.example\" = \"allow\"\n\"x.b.example\" = \"deny\"", "[experimental_network]\nallow_local_binding = false\nallow_unix_sockets = []", "[experimental_network]\nmanaged_allowed_domains_only = true"},
-	{"", "", "[mcp_servers]", "[mcp_servers.one]", "[mcp_servers.one.identity]\ncommand = \"srv\"\n[mcp_servers.two]", "[mcp_servers.one.identity]\ncommand = \"other\"", "[mcp_servers.two.identity]\nurl = { prefix = \"https://\" }"},
-	{"", "", "[rules]\nallow_unsandboxed = true", "[rules]\nallow_unsandboxed = false", "[[rules.prefix_rules]]\npattern = [{ token = \"git\" }, { any_of = [\"push\", \"fetch\"] }]\ndecision = \"forbidden\"", "[[rules.prefix_rules]]\npattern = [{ token = \"make\" }]\ndecision = \"prompt\""},
+	{
+		"",
+		"",
+		"[experimental_network]\nenabled = false",
+		"[experimental_network]\nenabled = true\nallowed_domains = [\"a.example\", \"*.b.example\"]",
+		"[experimental_network]\ndenied_domains = [\"c.example\"]",
+		"[experimental_network]\nenabled = true\nreview_domains = [\"a.example\"]",
+		"[experimental_network.domains]\n\"**.b.example\" = \"allow\"\n\"x.b.example\" = \"deny\"",
+		"[experimental_network]\nallow_local_binding = false\nallow_unix_sockets = []",
+		"[experimental_network]\nmanaged_allowed_domains_only = true",
+	},
+	{
+		"",
+		"",
+		"[mcp_servers]",
+		"[mcp_servers.one]",
+		"[mcp_servers.one.identity]\ncommand = \"srv\"\n[mcp_servers.two]",
+		"[mcp_servers.one.identity]\ncommand = \"other\"",
+		"[mcp_servers.two.identity]\nurl = { prefix = \"https://\" }",
+	},
+	{
+		"",
+		"",
+		"[rules]\nallow_unsandboxed = true",
+		"[rules]\nallow_unsandboxed = false",
+		"[[rules.prefix_rules]]\npattern = [{ token = \"git\" }, { any_of = [\"push\", \"fetch\"] }]\ndecision = \"forbidden\"",
+		"[[rules.prefix_rules]]\npattern = [{ token = \"make\" }]\ndecision = \"prompt\"",
+	},
 	{"", "", "[limits]\nmax_turns = 5\nmax_wall_time = \"10m\"", "[limits]\nmax_turns = 50\nmax_cost_usd = 1.5", "[limits]\nverify_rounds = 1"},
-	{"", "", "[sandbox]\nmemory = \"1GiB\"\nrequire = [\"resources-limited\"]", "[sandbox]\nprocesses = 10\ndeny_read = [\"/work/repo/secret\"]", "[sandbox]\nmay_drop = [\"reads-confined\"]\nallow_unsandboxed_servers = false", "[sandbox]\nallowed_degrade = []"},
+	{
+		"",
+		"",
+		"[sandbox]\nmemory = \"1GiB\"\nrequire = [\"resources-limited\"]",
+		"[sandbox]\nprocesses = 10\ndeny_read = [\"/work/repo/secret\"]",
+		"[sandbox]\nmay_drop = [\"reads-confined\"]\nallow_unsandboxed_servers = false",
+		"[sandbox]\nallowed_degrade = []",
+	},
 	{"", "", "[permissions.filesystem]\ndeny_read = [\"/work/repo/private\"]", "[permissions.mine]\nextends = \":workspace\""},
 	{"", "", "", "[[remote_sandbox_config]]\nhostname_patterns = [\"build-*\"]\nallowed_sandbox_modes = [\"read-only\"]"},
 	{"", "", "", "model_providers = {}", "model_provider = \"mock\""},
@@ -84,9 +141,23 @@ func viewOf(t *testing.T, p *Policy) view {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := view{mode: slices.Index(ranks["sandbox_mode"], c.SandboxMode), web: slices.Index(ranks["web_search"], c.WebSearch), network: slices.Index([]string{"off", "proxy", "host"}, perm.Network.Mode),
-		login: c.AllowLoginShell, write: perm.Write, deny: perm.Deny, require: c.Sandbox.Require, commands: map[string]int{}, hosts: map[string]bool{}, servers: map[string]bool{}, limits: map[string]float64{}, degrade: c.Sandbox.Degrade,
-		unsandboxedServers: map[string]bool{}, tmp: !c.Sandbox.ExcludeSlashTmp, protect: perm.ProtectNames}
+	v := view{
+		mode:               slices.Index(ranks["sandbox_mode"], c.SandboxMode),
+		web:                slices.Index(ranks["web_search"], c.WebSearch),
+		network:            slices.Index([]string{"off", "proxy", "host"}, perm.Network.Mode),
+		login:              c.AllowLoginShell,
+		write:              perm.Write,
+		deny:               perm.Deny,
+		require:            c.Sandbox.Require,
+		commands:           map[string]int{},
+		hosts:              map[string]bool{},
+		servers:            map[string]bool{},
+		limits:             map[string]float64{},
+		degrade:            c.Sandbox.Degrade,
+		unsandboxedServers: map[string]bool{},
+		tmp:                !c.Sandbox.ExcludeSlashTmp,
+		protect:            perm.ProtectNames,
+	}
 	if c.Sandbox.Require == nil {
 		v.require = slices.Clone(guarantees[:len(guarantees)-1])
 	}
@@ -220,7 +291,14 @@ func TestRequirementsNeverWiden(t *testing.T) {
 		src.Requirements = append(slices.Clone(src.Requirements), "/reqs/extra.toml")
 		after, errAfter := Load(src)
 		show := func() string {
-			return fmt.Sprintf("config:\n%s\nsystem:\n%s\nfirst (%d files):\n%s\nextra:\n%s", files["home/u/.codex/config.toml"].Data, files["etc/codex/requirements.toml"].Data, len(src.Requirements), files["reqs/first.toml"].Data, files["reqs/extra.toml"].Data)
+			return fmt.Sprintf(
+				"config:\n%s\nsystem:\n%s\nfirst (%d files):\n%s\nextra:\n%s",
+				files["home/u/.codex/config.toml"].Data,
+				files["etc/codex/requirements.toml"].Data,
+				len(src.Requirements),
+				files["reqs/first.toml"].Data,
+				files["reqs/extra.toml"].Data,
+			)
 		}
 		switch {
 		case errBefore != nil && errAfter == nil:

@@ -77,7 +77,17 @@ func (g *generator) pick(list ...string) string { return list[g.Intn(len(list))]
 func (g *generator) word() string {
 	const w = "uname"
 	i := 1 + g.Intn(len(w)-1)
-	return g.pick(w, w[:i]+`\`+w[i:], w[:i]+`""`+w[i:], "'"+w+"'", `"`+w+`"`, fmt.Sprintf(`$'\x%02x%s'`, w[0], w[1:]), filepath.Join(g.bin, w), w[:i]+"'"+w[i:]+"'", w[:i]+"\\\n"+w[i:])
+	return g.pick(
+		w,
+		w[:i]+`\`+w[i:],
+		w[:i]+`""`+w[i:],
+		"'"+w+"'",
+		`"`+w+`"`,
+		fmt.Sprintf(`$'\x%02x%s'`, w[0], w[1:]),
+		filepath.Join(g.bin, w),
+		w[:i]+"'"+w[i:]+"'",
+		w[:i]+"\\\n"+w[i:],
+	)
 }
 
 func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

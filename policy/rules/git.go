@@ -10,11 +10,54 @@ import (
 var gitValues = []string{"-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--list-cmds", "--attr-source"}
 
 // gitFlags are global options of git without a value.
-var gitFlags = []string{"-p", "--paginate", "-P", "--no-pager", "--no-replace-objects", "--bare", "--literal-pathspecs", "--glob-pathspecs", "--noglob-pathspecs",
-	"--icase-pathspecs", "--no-optional-locks", "--no-advice", "--no-lazy-fetch", "--html-path", "--man-path", "--info-path", "--version", "--help", "-h", "-v"}
+var gitFlags = []string{
+	"-p",
+	"--paginate",
+	"-P",
+	"--no-pager",
+	"--no-replace-objects",
+	"--bare",
+	"--literal-pathspecs",
+	"--glob-pathspecs",
+	"--noglob-pathspecs",
+	"--icase-pathspecs",
+	"--no-optional-locks",
+	"--no-advice",
+	"--no-lazy-fetch",
+	"--html-path",
+	"--man-path",
+	"--info-path",
+	"--version",
+	"--help",
+	"-h",
+	"-v",
+}
 
 // gitTextKeys are parts of configuration keys whose value git runs.
-var gitTextKeys = []string{"command", "pager", "editor", "sshcommand", "fsmonitor", "external", "textconv", "helper", "program", "askpass", "proxycommand", "driver", "process", "clean", "smudge", "cmd", "uploadpack", "receivepack", "gitproxy", "difftool", "mergetool", "hook"}
+var gitTextKeys = []string{
+	"command",
+	"pager",
+	"editor",
+	"sshcommand",
+	"fsmonitor",
+	"external",
+	"textconv",
+	"helper",
+	"program",
+	"askpass",
+	"proxycommand",
+	"driver",
+	"process",
+	"clean",
+	"smudge",
+	"cmd",
+	"uploadpack",
+	"receivepack",
+	"gitproxy",
+	"difftool",
+	"mergetool",
+	"hook",
+}
 
 // git finds the sub-command behind global options, and commands that git runs
 // for it.
@@ -50,7 +93,8 @@ func (u *unwrapper) git(words []word, k kind) {
 		case slices.Contains(gitValues, option):
 			i++
 			continue
-		case slices.Contains(gitFlags, option), hasAnyPrefix(option, []string{"--git-dir=", "--work-tree=", "--namespace=", "--super-prefix=", "--list-cmds=", "--attr-source="}):
+		case slices.Contains(gitFlags, option),
+			hasAnyPrefix(option, []string{"--git-dir=", "--work-tree=", "--namespace=", "--super-prefix=", "--list-cmds=", "--attr-source="}):
 			continue
 		case strings.HasPrefix(option, "--exec-path="):
 			u.r.lose("`" + shorten(option, 60) + "` changes what git runs")
@@ -159,7 +203,20 @@ func (u *unwrapper) gitRuns(sub string, args []word, k kind) {
 	case "rebase":
 		u.optionText([]string{"-x", "--exec"}, args, k)
 	case "filter-branch":
-		u.optionText([]string{"--setup", "--env-filter", "--tree-filter", "--index-filter", "--parent-filter", "--msg-filter", "--commit-filter", "--tag-name-filter"}, args, k)
+		u.optionText(
+			[]string{
+				"--setup",
+				"--env-filter",
+				"--tree-filter",
+				"--index-filter",
+				"--parent-filter",
+				"--msg-filter",
+				"--commit-filter",
+				"--tag-name-filter",
+			},
+			args,
+			k,
+		)
 	case "difftool":
 		u.optionText([]string{"-x", "--extcmd"}, args, k)
 	case "grep":
@@ -178,7 +235,24 @@ func (u *unwrapper) gitRuns(sub string, args []word, k kind) {
 }
 
 // makeValues are options of make with a value in the next word.
-var makeValues = []string{"-C", "--directory", "-f", "--file", "--makefile", "-I", "--include-dir", "-o", "--old-file", "--assume-old", "-W", "--what-if", "--new-file", "--assume-new", "-E", "--eval"}
+var makeValues = []string{
+	"-C",
+	"--directory",
+	"-f",
+	"--file",
+	"--makefile",
+	"-I",
+	"--include-dir",
+	"-o",
+	"--old-file",
+	"--assume-old",
+	"-W",
+	"--what-if",
+	"--new-file",
+	"--assume-new",
+	"-E",
+	"--eval",
+}
 
 // make runs each of its targets: options before a target do not hide it, and
 // neither do other targets.

@@ -133,7 +133,25 @@ func shellOf(name string) dialect {
 		return korn
 	case "zsh", "rzsh":
 		return zsh
-	case "fish", "csh", "tcsh", "pwsh", "powershell", "nu", "nushell", "elvish", "xonsh", "yash", "rc", "es", "ion", "osh", "oil", "ysh", "scsh", "psh", "murex":
+	case "fish",
+		"csh",
+		"tcsh",
+		"pwsh",
+		"powershell",
+		"nu",
+		"nushell",
+		"elvish",
+		"xonsh",
+		"yash",
+		"rc",
+		"es",
+		"ion",
+		"osh",
+		"oil",
+		"ysh",
+		"scsh",
+		"psh",
+		"murex":
 		return otherShell
 	}
 	return noShell

@@ -72,7 +72,10 @@ func (u *unwrapper) scriptFile(file word, d dialect, k kind, in stdin) {
 		if strings.HasPrefix(file.text, "<(") || strings.HasPrefix(file.text, "=(") {
 			u.r.lose("script from `" + shorten(file.text, 60) + "`")
 		}
-	case file.text == "/dev/stdin", strings.HasPrefix(file.text, "/dev/fd/"), strings.HasPrefix(file.text, "/proc/self/fd/"), strings.HasPrefix(file.text, "/dev/tty"):
+	case file.text == "/dev/stdin",
+		strings.HasPrefix(file.text, "/dev/fd/"),
+		strings.HasPrefix(file.text, "/proc/self/fd/"),
+		strings.HasPrefix(file.text, "/dev/tty"):
 		u.input(file.text, d, k, in)
 	default:
 		u.runsMade(file.text, d, nil, k, in)
@@ -184,7 +187,23 @@ func (u *unwrapper) redefines(name string, args []word) {
 }
 
 // interpreters run the file that is their first operand.
-var interpreters = []string{"python", "python2", "python3", "pypy", "pypy3", "node", "nodejs", "perl", "ruby", "php", "lua", "tclsh", "wish", "Rscript", "osascript"}
+var interpreters = []string{
+	"python",
+	"python2",
+	"python3",
+	"pypy",
+	"pypy3",
+	"node",
+	"nodejs",
+	"perl",
+	"ruby",
+	"php",
+	"lua",
+	"tclsh",
+	"wish",
+	"Rscript",
+	"osascript",
+}
 
 func isInterpreter(name string) bool {
 	return slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")) || slices.Contains(interpreters, name)
@@ -227,7 +246,26 @@ func (u *unwrapper) applet(words []word, k kind, in stdin) {
 // xargs runs its command with words from its input appended or put in.
 func (u *unwrapper) xargs(words []word, k kind, in stdin) {
 	u.r.plain = false
-	values := []string{"-a", "--arg-file", "-d", "--delimiter", "-E", "-I", "-L", "-n", "--max-args", "-P", "--max-procs", "-s", "--max-chars", "--max-lines", "--process-slot-var", "-J", "-R", "-S"}
+	values := []string{
+		"-a",
+		"--arg-file",
+		"-d",
+		"--delimiter",
+		"-E",
+		"-I",
+		"-L",
+		"-n",
+		"--max-args",
+		"-P",
+		"--max-procs",
+		"-s",
+		"--max-chars",
+		"--max-lines",
+		"--process-slot-var",
+		"-J",
+		"-R",
+		"-S",
+	}
 	replace, fromFile, delimited := "", false, false
 	args := words[1:]
 	for len(args) > 0 && args[0].known && len(args[0].text) > 1 && args[0].text[0] == '-' {
@@ -237,7 +275,8 @@ func (u *unwrapper) xargs(words []word, k kind, in stdin) {
 			break
 		}
 		fromFile = fromFile || strings.HasPrefix(option, "-a") || strings.HasPrefix(option, "--arg-file")
-		delimited = delimited || strings.HasPrefix(option, "-d") || strings.HasPrefix(option, "--delimiter") || strings.HasPrefix(option, "-0") || option == "--null"
+		delimited = delimited || strings.HasPrefix(option, "-d") || strings.HasPrefix(option, "--delimiter") || strings.HasPrefix(option, "-0") ||
+			option == "--null"
 		switch {
 		case option == "-I", option == "-J":
 			if len(args) > 0 {

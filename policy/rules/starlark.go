@@ -92,7 +92,9 @@ func (p *parser) run(text string) {
 		}
 		message, hint := evalErr.Msg, ""
 		if strings.Contains(message, "too many steps") {
-			message, hint = "the file does not end: it takes more than "+fmt.Sprint(maxSteps)+" steps", "rules are data; look for a loop that never stops"
+			message, hint = "the file does not end: it takes more than "+fmt.Sprint(
+				maxSteps,
+			)+" steps", "rules are data; look for a loop that never stops"
 		}
 		p.fail(line, column, message, hint)
 	default:
@@ -110,15 +112,18 @@ func suggestBuiltin(message string) string {
 // builtin wraps a declaration: a mistake is recorded at its call and the file
 // goes on, so that one run shows all of them.
 func (p *parser) builtin(name string, declare func(args starlark.Tuple, kwargs []starlark.Tuple, origin string) error) *starlark.Builtin {
-	return starlark.NewBuiltin(name, func(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-		at := t.CallFrame(1).Pos
-		// The position of a call is its opening parenthesis.
-		column := max(1, int(at.Col)-len(name))
-		if err := declare(args, kwargs, fmt.Sprintf("%s:%d", p.name, at.Line)); err != nil {
-			p.fail(int(at.Line), column, name+": "+strings.TrimPrefix(err.Error(), name+": "), "")
-		}
-		return starlark.None, nil
-	})
+	return starlark.NewBuiltin(
+		name,
+		func(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+			at := t.CallFrame(1).Pos
+			// The position of a call is its opening parenthesis.
+			column := max(1, int(at.Col)-len(name))
+			if err := declare(args, kwargs, fmt.Sprintf("%s:%d", p.name, at.Line)); err != nil {
+				p.fail(int(at.Line), column, name+": "+strings.TrimPrefix(err.Error(), name+": "), "")
+			}
+			return starlark.None, nil
+		},
+	)
 }
 
 func (p *parser) prefixRule(args starlark.Tuple, kwargs []starlark.Tuple, origin string) error {

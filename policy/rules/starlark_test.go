@@ -78,11 +78,17 @@ host_executable(name = "curl", paths = ["/usr/bin/curl", "/usr/bin/curl", "/bin/
 	for _, r := range f.Rules {
 		got = append(got, r.Origin+" "+r.String()+" "+r.Level.String()+" "+r.Justification)
 	}
-	want := []string{"ci.rules:4 npm publish forbidden ", "ci.rules:4 pnpm publish forbidden ", "ci.rules:6 a forbidden a: no", "ci.rules:11 c-c \\d c\ny {} {x} allow "}
+	want := []string{
+		"ci.rules:4 npm publish forbidden ",
+		"ci.rules:4 pnpm publish forbidden ",
+		"ci.rules:6 a forbidden a: no",
+		"ci.rules:11 c-c \\d c\ny {} {x} allow ",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if n := f.Network; len(n) != 2 || n[0].Host != "example.com" || n[0].Protocol != "https" || n[0].Level != Forbidden || n[1].Host != "::1" || n[1].Level != Prompt {
+	if n := f.Network; len(n) != 2 || n[0].Host != "example.com" || n[0].Protocol != "https" || n[0].Level != Forbidden || n[1].Host != "::1" ||
+		n[1].Level != Prompt {
 		t.Errorf("network rules: %+v", n)
 	}
 	if p := f.Programs; len(p) != 1 || !slices.Equal(p[0].Paths, []string{"/usr/bin/curl", "/bin/curl"}) {
@@ -104,7 +110,13 @@ func randomFile(r *rand.Rand, name string) *File {
 			}
 			pattern = append(pattern, fmt.Sprintf("%q", words[r.Intn(len(words))]))
 		}
-		fmt.Fprintf(&b, "prefix_rule(pattern=[%s], decision=%q, justification=%q)\n", strings.Join(pattern, ", "), levels[r.Intn(3)], words[r.Intn(len(words))])
+		fmt.Fprintf(
+			&b,
+			"prefix_rule(pattern=[%s], decision=%q, justification=%q)\n",
+			strings.Join(pattern, ", "),
+			levels[r.Intn(3)],
+			words[r.Intn(len(words))],
+		)
 	}
 	if r.Intn(2) == 0 {
 		b.WriteString("host_executable(name=\"git\", paths=[\"/usr/bin/git\"])\n")
@@ -120,7 +132,19 @@ func randomFile(r *rand.Rand, name string) *File {
 // further file that only restricts never makes an answer milder.
 func TestOrderOfFiles(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
-	commands := []string{"git push", "git -C x push", "make -j4 deploy", "npm a", "env git push", "a b", "/usr/bin/git push", "b; make deploy", "$X push", "git $X", "a > f"}
+	commands := []string{
+		"git push",
+		"git -C x push",
+		"make -j4 deploy",
+		"npm a",
+		"env git push",
+		"a b",
+		"/usr/bin/git push",
+		"b; make deploy",
+		"$X push",
+		"git $X",
+		"a > f",
+	}
 	for i := range 300 {
 		var files []*File
 		for n := range 1 + r.Intn(5) {
@@ -158,7 +182,9 @@ func TestPrintParse(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	for range 200 {
 		f := randomFile(r, "x.rules")
-		f.Network = []NetworkRule{{Host: "example.com", Protocol: "https", Level: Level(1 + r.Intn(3)), Layer: User, Justification: "a \"quoted\" \\ text\nwith lines"}}
+		f.Network = []NetworkRule{
+			{Host: "example.com", Protocol: "https", Level: Level(1 + r.Intn(3)), Layer: User, Justification: "a \"quoted\" \\ text\nwith lines"},
+		}
 		back, errs := Parse("x.rules", Format(f), User)
 		if errs != nil {
 			t.Fatalf("%v\n%s", errs, Format(f))
@@ -236,7 +262,13 @@ func TestShellGuard(t *testing.T) {
 func BenchmarkSet(b *testing.B) {
 	var text strings.Builder
 	for i := range 5000 {
-		fmt.Fprintf(&text, "prefix_rule(pattern=[\"tool%d\", [\"push\", \"pull%d\"]], decision=\"forbidden\", justification=\"Not from CI.\", match=[\"tool%d push\"])\n", i, i, i)
+		fmt.Fprintf(
+			&text,
+			"prefix_rule(pattern=[\"tool%d\", [\"push\", \"pull%d\"]], decision=\"forbidden\", justification=\"Not from CI.\", match=[\"tool%d push\"])\n",
+			i,
+			i,
+			i,
+		)
 	}
 	b.Run("parse", func(b *testing.B) {
 		b.ReportAllocs()

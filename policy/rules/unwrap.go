@@ -106,7 +106,7 @@ func (u *unwrapper) looksInto(name string, words []word, k kind, in stdin) {
 		u.shell(d, words, k, in)
 		return
 	}
-	if w, ok := wrappers[name]; ok {
+	if w, ok := wrapperOf(name); ok {
 		u.wrapped(name, w, words[1:], k, in)
 		return
 	}
