@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,13 +17,12 @@ import (
 const maxParallel = 16
 
 // dispatch runs calls in order; neighbours that may run beside each other do.
-// The outputs are in call order; a nil one belongs to a call that was not
-// reached.
-func (r *run) dispatch(ctx context.Context, calls []call) ([]json.RawMessage, error) {
-	outputs := make([]json.RawMessage, len(calls))
+// The results are in call order; one without an output belongs to a call that
+// was not reached.
+func (r *run) dispatch(ctx context.Context, calls []call) ([]tool.Result, error) {
 	results := make([]tool.Result, len(calls))
 	if err := r.workspaceReady(ctx); err != nil {
-		return outputs, err
+		return results, err
 	}
 	for i := 0; i < len(calls); {
 		j := i + 1
@@ -37,7 +37,7 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]json.RawMessage, er
 			group.Go(func() error {
 				return guarded(func() error { // a panic here would end the process
 					res, err := r.callOne(gctx, calls[k])
-					results[k], outputs[k] = res, res.Output
+					results[k] = res
 					r.clock.touch()
 					return err
 				})
@@ -48,11 +48,11 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]json.RawMessage, er
 			r.count(calls[k], results[k])
 		}
 		if err != nil {
-			return outputs, err
+			return results, err
 		}
 		i = j
 	}
-	return outputs, nil
+	return results, nil
 }
 
 // callOne runs one call between its hooks. An error ends the turn.
@@ -62,7 +62,7 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 		return r.unknownCall(c), nil
 	}
 	r.progress("running %s", c.Name)
-	seen := hookView(c, r.turnID)
+	seen := hookView(c, r.turnID, r.Workdir)
 	if r.tools.hooked("PreToolUse") {
 		before := r.tools.hooks.Before(ctx, seen)
 		if before.Ended {
@@ -85,6 +85,7 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 		if after.Replaced {
 			res.Output = quote(after.Output)
 		}
+		res.Context = after.Context
 	}
 	return res, nil
 }
@@ -158,17 +159,21 @@ func (r *run) count(c call, res tool.Result) {
 }
 
 // hookView is a call as hooks see it: shell commands are "Bash".
-func hookView(c call, turnID string) hook.Tool {
+func hookView(c call, turnID, workdir string) hook.Tool {
 	v := hook.Tool{Name: c.Name, Input: c.Arguments, UseID: c.ID, TurnID: turnID}
 	switch {
 	case c.Namespace != "":
 		v.Name = c.Namespace + "__" + c.Name
 	case c.Name == "exec_command":
 		var args struct {
-			Cmd string `json:"cmd"`
+			Cmd     string `json:"cmd"`
+			Workdir string `json:"workdir"`
 		}
 		if json.Unmarshal(c.Arguments, &args) == nil {
 			v.Name, v.Input = "Bash", rawItem(map[string]string{"command": args.Cmd}).Raw
+			if v.Dir = args.Workdir; v.Dir != "" && !filepath.IsAbs(v.Dir) {
+				v.Dir = filepath.Join(workdir, v.Dir)
+			}
 		}
 	case c.Custom:
 		v.Input = rawItem(map[string]string{"command": c.Input}).Raw

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -33,6 +34,7 @@ type contextFacts struct {
 	review     *review
 	agents     *agents
 	skills     []skill.Skill
+	warnings   []string // of the start, shown as items
 
 	verifyRoundsSet bool
 }
@@ -198,6 +200,9 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	}
 	for _, n := range ins.Notices {
 		r.log.Emit(n)
+		if n.Class == "instructions_truncated" {
+			r.context.warnings = append(r.context.warnings, n.Message)
+		}
 	}
 	for _, l := range ins.Loaded {
 		r.log.Emit(l)
@@ -227,12 +232,40 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 		r.pending(r.context.base...)
 		return nil
 	}
+	if r.Thread.Base != "" {
+		// A thread of the reference keeps its base instructions apart; ours begin it.
+		r.history.add(r.context.base[0])
+	}
 	for _, raw := range r.Thread.History {
 		r.history.add(model.Item{Raw: raw})
 	}
-	// What may have changed since the thread was recorded is said again.
-	r.pending(r.message("developer", textPart(r.Policy.PermissionsText())), r.message("user", textPart(env)))
+	r.context.lastInput = r.Thread.LastTokens
+	// What has changed since the thread was recorded is said again.
+	if text := r.Policy.PermissionsText(); !r.said("developer", text) {
+		r.pending(r.message("developer", textPart(text)))
+	}
+	if !r.said("user", env) {
+		r.pending(r.message("user", textPart(env)))
+	}
 	return nil
+}
+
+// said tells whether the newest message of that role that begins like text (its
+// first line) is text itself.
+func (r *run) said(role, text string) bool {
+	mark, _, _ := strings.Cut(text, "\n")
+	for i := len(r.history.items) - 1; i >= 0; i-- {
+		o, err := readItem(r.history.items[i])
+		if err != nil || o.Type != "message" || o.Role != role {
+			continue
+		}
+		for _, c := range o.Content {
+			if strings.HasPrefix(c.Text, mark) {
+				return c.Text == text
+			}
+		}
+	}
+	return false
 }
 
 // pending adds context messages to the history and the thread.
@@ -301,37 +334,36 @@ func (r *run) beginTurn(ctx context.Context) error {
 	if r.Mode == "resume" || r.Mode == "fork" {
 		source = r.Mode
 	}
-	var extra []part
 	if r.tools.hooked("SessionStart") {
 		res := r.tools.hooks.SessionStart(ctx, source)
 		if res.Ended {
 			return &TurnError{Class: "hook_stopped", Message: "a SessionStart hook ended the run: " + res.Reason, Code: ExitFailed}
 		}
-		if res.Context != "" {
-			extra = append(extra, textPart(res.Context))
-		}
+		r.hookContext(res.Context)
 	}
+	r.pending(r.message("user", append(imageParts(r.Images), textPart(r.Prompt))...))
 	if r.tools.hooked("UserPromptSubmit") {
 		res := r.tools.hooks.Prompt(ctx, r.turnID, r.Prompt)
 		if res.Blocked || res.Ended {
 			return &TurnError{Class: "prompt_blocked", Message: "a hook blocked the prompt: " + res.Reason, Code: ExitGate}
 		}
-		if res.Context != "" {
-			extra = append(extra, textPart(res.Context))
-		}
+		r.hookContext(res.Context)
 	}
 	bodies, notices := skill.Mentioned(r.Prompt, r.context.skills)
 	for _, n := range notices {
 		r.log.Emit(n)
 	}
 	for _, b := range bodies {
-		extra = append(extra, textPart(b))
+		r.pending(r.message("user", textPart(b)))
 	}
-	if len(extra) > 0 {
-		r.pending(r.message("developer", extra...))
-	}
-	r.pending(r.message("user", append(imageParts(r.Images), textPart(r.Prompt))...))
 	return r.compactIfNeeded(ctx, "before_turn")
+}
+
+// hookContext adds what a hook has to tell the model.
+func (r *run) hookContext(text string) {
+	if text != "" {
+		r.pending(r.message("developer", textPart(text)))
+	}
 }
 
 // warn shows what policy had to say. Some of it is an item on the wire, as in
@@ -344,6 +376,9 @@ func (r *run) warn() {
 			r.log.Complete("", event.ErrorItem{Message: n.Wire})
 			r.log.Complete("", event.ErrorItem{Message: n.Wire})
 		}
+	}
+	for _, w := range r.context.warnings {
+		r.log.Complete("", event.ErrorItem{Message: w})
 	}
 	if m := r.Thread.Model; m != "" && m != r.cfg.Model {
 		r.log.Complete("", event.ErrorItem{Message: fmt.Sprintf("This thread was recorded with model %s and goes on with %s.", m, r.cfg.Model)})

@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,9 @@ type Options struct {
 	// spent is what the limits of the whole run count; set for sub-agents, which
 	// share it with their parent.
 	spent *spending
+	// HTTP reaches MCP servers that are no processes; nil is a default client
+	// without a proxy.
+	HTTP *http.Client
 	// Diag takes diagnostics of the runner itself; the zero value drops them.
 	// What a user must know is an event, never only a line here.
 	Diag zerolog.Logger
@@ -89,6 +93,10 @@ type Thread struct {
 	// History and Usage are those of the thread so far.
 	History []json.RawMessage
 	Usage   event.Usage
+	// Base are base instructions that the thread keeps beside its history.
+	Base string
+	// LastTokens is the size of the last response's context.
+	LastTokens int64
 	// Model is the model the thread was last run with, "" for a new one.
 	Model string
 }

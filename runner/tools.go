@@ -93,7 +93,7 @@ func (r *run) startServers(ctx context.Context, conf *Confinement) {
 		return
 	}
 	r.context.servers = mcp.Start(ctx, mcp.Options{Servers: r.cfg.MCPServers, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""),
-		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, Decide: r.decideServerCall})
+		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, HTTP: r.HTTP, Decide: r.decideServerCall})
 	r.onEnd(func(context.Context) { r.logError("the MCP servers", r.context.servers.Close()) })
 }
 

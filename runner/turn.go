@@ -181,9 +181,9 @@ func (r *run) answer(ctx context.Context, calls []call) error {
 		}
 		return l
 	}
-	outputs, err := r.dispatch(ctx, calls)
+	results, err := r.dispatch(ctx, calls)
 	for i, c := range calls {
-		out := outputs[i]
+		out := results[i].Output
 		if out == nil {
 			out = quote("aborted")
 		}
@@ -191,11 +191,11 @@ func (r *run) answer(ctx context.Context, calls []call) error {
 		r.history.add(item)
 		r.store(item)
 	}
+	for _, res := range results {
+		r.hookContext(res.Context)
+	}
 	if err != nil {
 		return err
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return nil
+	return context.Cause(ctx)
 }

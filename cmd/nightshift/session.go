@@ -163,6 +163,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
+		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}
 	return opts, nil
 }
@@ -396,7 +397,7 @@ func (s *session) openThread() (*runner.Thread, error) {
 		return nil, err
 	}
 	s.notices = append(s.notices, h.Notices...)
-	th.Usage, th.Model = h.Usage, h.Model
+	th.Usage, th.Model, th.Base, th.LastTokens = h.Usage, h.Model, h.Base, h.Last.Total()
 	for _, it := range h.Items {
 		th.History = append(th.History, it.Raw)
 	}

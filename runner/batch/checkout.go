@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,10 +184,24 @@ var safe = []string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=fals
 	"-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "core.symlinks=true", "-c", "advice.detachedHead=false",
 	"-c", "safe.directory=*", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}
 
+// gitEnv is environ with git kept from asking. Each name is there once: of two,
+// programs take the first.
+func gitEnv(environ []string) []string {
+	ours := []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "GIT_PAGER=cat", "GIT_ASKPASS=true", "LC_ALL=C.UTF-8"}
+	var out []string
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
+			out = append(out, e)
+		}
+	}
+	return append(out, ours...)
+}
+
 func (g *Git) start(ctx context.Context, spec sandbox.Spec, bound time.Duration, dir string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	env := append(append([]string(nil), g.Environ...), "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "GIT_PAGER=cat", "GIT_ASKPASS=true", "LC_ALL=C.UTF-8")
+	env := gitEnv(g.Environ)
 	p, err := sandbox.Start(ctx, spec, sandbox.Command{Argv: append(append([]string{"git"}, safe...), args...), Dir: dir, Env: env, SplitStderr: true})
 	if err != nil {
 		return "", fmt.Errorf("git %s: %w", args[0], err)

@@ -49,6 +49,8 @@ type Result struct {
 	ExitCode  *int
 	OutBytes  int64
 	Resources *event.Resources
+	// Context is what a hook tells the model beside the output.
+	Context string
 	// Running: a session is left open.
 	Running bool
 }
