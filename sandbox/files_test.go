@@ -278,10 +278,11 @@ func TestDeniedPaths(t *testing.T) {
 	put(t, out+"/secret/skills/s", "shown")
 	put(t, ws+"/private/x", "SECRET")
 	put(t, ws+"/token", "SECRET")
+	put(t, ws+"/deep/er/key", "SECRET")
 	if err := os.Symlink(out+"/secret", dir+"/by-link"); err != nil {
 		t.Fatal(err)
 	}
-	b := openBox(t, Spec{Workspace: ws, Deny: []string{out + "/file", dir + "/by-link", ws + "/private", ws + "/token", dir + "/not/there"},
+	b := openBox(t, Spec{Workspace: ws, Deny: []string{out + "/file", dir + "/by-link", ws + "/private", ws + "/token", ws + "/deep/er/key", dir + "/not/there"},
 		Reveal: []string{out + "/secret/skills"}})
 	tryAll(t, b, []attempt{
 		{"cat " + out + "/file", "denied"}, {"cat " + out + "/secret/key", "No such file"}, {"cat " + dir + "/by-link/key", "No such file"},
@@ -289,6 +290,7 @@ func TestDeniedPaths(t *testing.T) {
 		{"cat private/x", "denied"}, {"ls private", "denied"}, {"cat token", "denied"}, {"cp token t2", "denied"}, {"ln token t3", ""}, {"mv token t4", ""},
 		{"chmod 777 token", readOnlyFS}, {"chmod 777 private", readOnlyFS}, {"cat /proc/self/root" + ws + "/token", "denied"},
 		{"rm -rf private", ""}, {"mv private p2", ""},
+		{"mv deep d2", ""}, {"mv deep/er e2", ""}, {"echo x > deep/er/beside && cat deep/er/beside", "ok"}, {"cat deep/er/key", "denied"},
 	})
 	if got, _ := sh(t, b, "grep -rs SECRET "+out+" . /proc/self/root"+out); got != "" {
 		t.Errorf("found: %s", got)

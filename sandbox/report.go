@@ -78,7 +78,9 @@ func (b *Sandbox) makeReport(o *outcome) Report {
 		slices.Sort(r.Protected)
 		r.Denied = b.res.deny
 	}
-	r.Notes = append(r.Notes, f.Skipped...)
+	if b.spec.Mode != FullAccess && o.conn != nil && f.Landlock == 0 {
+		r.Notes = append(r.Notes, "without Landlock commands can write to named pipes and devices that they can see outside the roots")
+	}
 	return r
 }
 

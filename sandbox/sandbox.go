@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -233,11 +234,19 @@ type UnsupportedError struct {
 	Missing []Support
 }
 
-// Error names each guarantee and why it is missing.
+// Error names the guarantees and why they are missing, each reason once.
 func (e *UnsupportedError) Error() string {
-	var parts []string
+	var reasons []string
+	names := map[string][]string{}
 	for _, s := range e.Missing {
-		parts = append(parts, fmt.Sprintf("cannot guarantee %s: %s", s.Name, s.Why))
+		if names[s.Why] == nil {
+			reasons = append(reasons, s.Why)
+		}
+		names[s.Why] = append(names[s.Why], s.Name)
+	}
+	var parts []string
+	for _, why := range reasons {
+		parts = append(parts, "cannot guarantee "+strings.Join(slices.Compact(names[why]), ", ")+": "+why)
 	}
 	return "sandbox: " + strings.Join(parts, "; ")
 }

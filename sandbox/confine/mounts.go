@@ -425,23 +425,75 @@ func (v *view) protect(name string) error {
 	return atMount("protecting", name, v.grafter.graft(fd, fd, readOnlyAttr))
 }
 
+// kernelFolders of /sys show the kernel's insides to user 0, who owns them also
+// without any capability.
+var kernelFolders = []string{"/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/kernel/config", "/sys/fs/pstore",
+	"/sys/fs/bpf", "/sys/firmware"}
+
 // cover hides the denied paths, shows what is revealed in them, and covers the
 // sockets of the host.
 func (v *view) cover() error {
+	for _, name := range kernelFolders {
+		if v.isFolder(name) {
+			if err := v.hide(name, v.masks.deny); err != nil {
+				return err
+			}
+		}
+	}
+	if err := v.pin(); err != nil {
+		return err
+	}
 	for _, name := range v.p.Deny {
 		if err := v.deny(name); err != nil {
 			return err
 		}
 	}
 	for _, name := range v.p.Mask {
-		fd, err := v.open(name)
-		if err != nil {
-			continue // hidden with its folder, or gone
+		if err := v.hide(name, v.masks.none); err != nil {
+			return err
 		}
-		err = v.grafter.graft(v.masks.none, fd, 0)
+	}
+	return nil
+}
+
+// hide covers a path with a mask. One that cannot be reached needs none.
+func (v *view) hide(name string, mask int) error {
+	fd, err := v.open(name)
+	if err != nil {
+		return nil
+	}
+	defer CloseFD(fd)
+	return atMount("covering", name, v.grafter.graft(mask, fd, 0))
+}
+
+// pin makes the folders between a root and a denied path in it mount points, so
+// that they cannot be renamed: the next sandbox would not find the path there,
+// and leave open what was moved.
+func (v *view) pin() error {
+	var pins []string
+	for _, name := range v.p.Deny {
+		for _, root := range v.p.Roots {
+			if !Below(name, root) {
+				continue
+			}
+			for d := path.Dir(name); d != root && Below(d, root); d = path.Dir(d) {
+				pins = append(pins, d)
+			}
+		}
+	}
+	slices.Sort(pins) // the outer folder first
+	for _, d := range slices.Compact(pins) {
+		if slices.Contains(v.p.Roots, d) || slices.Contains(v.p.Protect, d) {
+			continue // a mount point already
+		}
+		fd, err := v.open(d)
+		if err != nil {
+			continue // the path in it does not exist either
+		}
+		err = v.grafter.graft(fd, fd, 0)
 		CloseFD(fd)
 		if err != nil {
-			return atMount("covering the socket", name, err)
+			return atMount("pinning", d, err)
 		}
 	}
 	return nil
