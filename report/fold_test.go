@@ -14,7 +14,7 @@ import (
 )
 
 // longLog is a reader that makes a log of n rounds while it is read: each a
-// command with 4 KiB of output, its measures, a denial, a notice, a request.
+// command with some output, its measures, a denial, a notice, a request.
 type longLog struct {
 	n, i int
 	buf  bytes.Buffer
@@ -53,10 +53,10 @@ func (l *longLog) round() {
 	put(event.ModelRequest{Request: l.i, Attempt: 1, Model: "m"})
 	put(event.ModelResponse{Request: l.i, Model: "m", Usage: event.Usage{Input: 1}})
 	put(event.ItemStarted{Item: event.Item{ID: id, Details: event.CommandExecution{Command: "make", Status: event.InProgress}}})
-	put(event.ItemCompleted{Item: event.Item{ID: id, Details: event.CommandExecution{Command: "make " + strings.Repeat("x", 2000), AggregatedOutput: strings.Repeat("y", 4<<10), ExitCode: &code, Status: event.Failed}}})
+	put(event.ItemCompleted{Item: event.Item{ID: id, Details: event.CommandExecution{Command: "make " + strings.Repeat("x", 200), AggregatedOutput: strings.Repeat("y", 500), ExitCode: &code, Status: event.Failed}}})
 	put(event.ToolCompleted{Tool: "exec_command", ItemID: id, CallID: id, Status: event.Failed})
 	put(event.PolicyDecision{Action: "network", Subject: "h:1", Outcome: "denied"})
-	put(event.Notice{Class: "x", Message: strings.Repeat("z", 500)})
+	put(event.Notice{Class: "x", Message: strings.Repeat("z", 50)})
 }
 
 // Memory does not grow with the log: what is beyond the caps is counted.

@@ -13,9 +13,9 @@ import (
 // says what is missing; the outcome is never what is cut.
 func TestStepSummaryIsCutWithCare(t *testing.T) {
 	s := scenarios()[0].summary(t)
-	s.patch = strings.Repeat("+a line of a very long patch\n", 100_000)
-	s.FinalMessage = strings.Repeat("word ", 200_000)
-	for i := range 5000 {
+	s.patch = strings.Repeat("+a line of a very long patch\n", 40_000)
+	s.FinalMessage = strings.Repeat("word ", 60_000)
+	for i := range 2000 {
 		s.Denials = append(s.Denials, Denial{Action: "command", Subject: fmt.Sprintf("rm `%d` | x", i)})
 		s.Tools = append(s.Tools, ToolUse{Tool: fmt.Sprintf("tool|%d", i)})
 	}
