@@ -303,8 +303,12 @@ func (s *session) checkProject() error {
 
 func insideGit(dir string) bool {
 	for {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			return true
+		git := filepath.Join(dir, ".git")
+		if fi, err := os.Stat(git); err == nil {
+			// An empty folder of that name is no repository, for git neither.
+			if _, err := os.Stat(filepath.Join(git, "HEAD")); err == nil || fi.Mode().IsRegular() {
+				return true
+			}
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
