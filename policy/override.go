@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -46,15 +47,21 @@ func keyPath(key string) ([]string, error) {
 		switch {
 		case rest == "":
 			return nil, errors.New("a part of the key is empty")
-		case rest[0] == '"' || rest[0] == '\'':
-			end := strings.IndexByte(rest[1:], rest[0])
+		case rest[0] == '"':
+			quoted, err := strconv.QuotedPrefix(rest)
+			if err == nil {
+				part, err = strconv.Unquote(quoted)
+			}
+			if err != nil {
+				return nil, errors.New("a quoted part of the key is not closed or has a bad escape")
+			}
+			rest = strings.TrimLeft(rest[len(quoted):], " \t")
+		case rest[0] == '\'':
+			end := strings.IndexByte(rest[1:], '\'')
 			if end < 0 {
 				return nil, errors.New("a quote in the key is not closed")
 			}
 			part, rest = rest[1:1+end], strings.TrimLeft(rest[2+end:], " \t")
-			if rest != "" && rest[0] != '.' {
-				return nil, errors.New("text follows a quoted part of the key")
-			}
 		default:
 			end := strings.IndexByte(rest, '.')
 			if end < 0 {
@@ -66,8 +73,11 @@ func keyPath(key string) ([]string, error) {
 			}
 		}
 		parts = append(parts, part)
-		if rest == "" {
+		switch {
+		case rest == "":
 			return parts, nil
+		case rest[0] != '.':
+			return nil, errors.New("text follows a quoted part of the key")
 		}
 		rest = rest[1:]
 	}

@@ -1,6 +1,28 @@
 // Package policy decides what a run may do. It is pure: bytes in, one immutable
 // [Policy] out, each value with the layer it came from. It starts no process
 // and opens no connection; files are read through [Sources.Files].
+//
+// The usual call: fill a [Sources], [Load] it, tell the user [Policy.Notices],
+// then ask: [Policy.Config] for values, [Policy.Permissions] for the sandbox,
+// [Policy.Command], [Policy.Shell], [Policy.Host] and [Policy.MCPTool] for single
+// actions.
+//
+// Layers, lowest first: defaults, system config.toml, user config.toml, profile,
+// project files (only of trusted projects, and only to tighten what protects),
+// -c and its kin, managed_config.toml, dedicated flags. Requirements stand above
+// all of them and choose nothing; they bound. Several requirement files are cut
+// to what all allow, so a further one never widens. A value from a file that
+// they do not allow is replaced by the strictest allowed one, with a notice; a
+// flag that asks for it is an error. Nothing falls back in silence.
+//
+// An unattended run never asks. Whatever would need a person's approval is
+// denied, and requirements under which something must be asked end the run.
+//
+// Two things stop a forbidden command: reading the command line, which sees what
+// is written in it (package rules), and refusing to execute the program, which
+// also holds inside other programs ([Policy.ForbiddenExecutables], kept by the
+// sandbox where the kernel allows). Rules on sub-commands, as git push, exist
+// only in the first.
 package policy
 
 import (

@@ -63,6 +63,21 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// BenchmarkManyRules: a program with thousands of rules, a script with thousands
+// of its commands.
+func BenchmarkManyRules(b *testing.B) {
+	var text strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&text, "prefix_rule(pattern=[\"git\", \"sub%d\", \"x\"], decision=\"forbidden\")\n", i)
+	}
+	set := parse(b, text.String())
+	script := strings.Repeat("git a;", maxScript/6)
+	b.ReportAllocs()
+	for b.Loop() {
+		set.Shell(script, "/bin/bash", true)
+	}
+}
+
 func BenchmarkShellWorst(b *testing.B) {
 	set := strict(b)
 	for _, unit := range []string{"a;", "env -Z ", "((1?", "(", "strace ", "xargs "} {

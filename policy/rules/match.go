@@ -51,7 +51,11 @@ func (s *Set) match(c command, d *Decision, seen map[string]bool) (allowed, trus
 		return false, false
 	}
 	for _, name := range c.names() {
-		for _, i := range s.byFirst[name.text] {
+		begins := s.byFirst[name.text]
+		if begins == nil {
+			continue
+		}
+		for _, i := range begins.candidates(c.words[1:]) {
 			rule := s.rules[i]
 			if name.byBase && !s.baseHolds(name, c.words[0], rule.Level) {
 				continue

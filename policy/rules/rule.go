@@ -111,7 +111,7 @@ func (e *Error) Hint() string { return e.HintText }
 type Set struct {
 	rules    []Rule
 	network  []NetworkRule
-	byFirst  map[string][]int    // first token to indexes of rules
+	byFirst  map[string]*starts  // first token to the rules that begin with it
 	programs map[string][]string // bare name to absolute paths
 	// strictest is the highest level of any rule.
 	strictest Level
@@ -120,7 +120,7 @@ type Set struct {
 // NewSet joins files. It establishes that equal files in any order give an
 // equal Set.
 func NewSet(files ...*File) *Set {
-	s := &Set{byFirst: map[string][]int{}, programs: map[string][]string{}}
+	s := &Set{byFirst: map[string]*starts{}, programs: map[string][]string{}}
 	for _, f := range files {
 		s.rules = append(s.rules, f.Rules...)
 		s.network = append(s.network, f.Network...)
@@ -146,11 +146,48 @@ func NewSet(files ...*File) *Set {
 	})
 	for i, r := range s.rules {
 		for _, first := range r.Pattern[0] {
-			s.byFirst[first] = append(s.byFirst[first], i)
+			if s.byFirst[first] == nil {
+				s.byFirst[first] = &starts{bySecond: map[string][]int{}}
+			}
+			s.byFirst[first].add(r, i)
 		}
 		s.strictest = max(s.strictest, r.Level)
 	}
 	return s
+}
+
+// starts are the indexes of the rules that begin with one token. A program may
+// have thousands of rules and a script thousands of commands, so they are found
+// by their second token too.
+type starts struct {
+	all      []int
+	oneWord  []int
+	bySecond map[string][]int
+}
+
+func (st *starts) add(r Rule, i int) {
+	st.all = append(st.all, i)
+	if len(r.Pattern) == 1 {
+		st.oneWord = append(st.oneWord, i)
+		return
+	}
+	for _, second := range r.Pattern[1] {
+		st.bySecond[second] = append(st.bySecond[second], i)
+	}
+}
+
+// candidates are the rules that may match a command with these arguments, in
+// order: the second token may stand behind options, so at any place.
+func (st *starts) candidates(args []word) []int {
+	out := slices.Clone(st.oneWord)
+	for _, w := range args {
+		if !w.known {
+			return st.all
+		}
+		out = append(out, st.bySecond[w.text]...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Rules are the command rules, strictest first. The slice must not be changed.
