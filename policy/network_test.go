@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -53,4 +54,33 @@ func TestHost(t *testing.T) {
 	if d := p.Host("bad.sub.example", 443, "CONNECT"); d.Origin != "/home/u/.codex/config.toml:4" || d.Rule != "bad.sub.example" {
 		t.Errorf("where it was denied: %+v", d)
 	}
+}
+
+// FuzzHost: a host that is let through is on the list, and never one that is
+// denied; addresses are only let through as they are written.
+func FuzzHost(f *testing.F) {
+	for _, h := range []string{"a.example", "x.a.example", "A.EXAMPLE.", "10.0.0.1", "0x7f.1", "[::1]", "[::ffff:10.0.0.1]", "a.example:443", "a.example\x00", "xn--a.example", "169.254.169.254", "a.example/..", "évil.example", "%61.example"} {
+		f.Add(h)
+	}
+	lists := "[permissions.network]\nenabled = true\nallowed_domains = [\"**.a.example\"]\ndenied_domains = [\"**.bad.a.example\"]\n"
+	listed := load(f, map[string]string{"home/config.toml": lists})
+	anyHost := load(f, map[string]string{"home/config.toml": strings.Replace(lists, "**.a.example\"]\nd", "*\"]\nd", 1)})
+	f.Fuzz(func(t *testing.T, host string) {
+		d := listed.Host(host, 443, "CONNECT")
+		plain := strings.TrimSuffix(strings.ToLower(strings.TrimSpace(host)), ".")
+		plain = strings.TrimSuffix(strings.TrimRight(plain, "0123456789"), ":")
+		if d.Allowed && !strings.Contains(strings.ToLower(host), "a.example") {
+			t.Errorf("%q is let through by %q", host, d.Rule)
+		}
+		if d.Allowed && (plain == "bad.a.example" || strings.HasSuffix(plain, ".bad.a.example")) {
+			t.Errorf("%q is let through although it is denied", host)
+		}
+		if a := anyHost.Host(host, 443, "CONNECT"); a.Allowed {
+			if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+				t.Errorf("the address %q is let through by *", host)
+			}
+		} else if d.Allowed {
+			t.Errorf("%q is on a list, but * does not hold for it: %s", host, a.Reason)
+		}
+	})
 }

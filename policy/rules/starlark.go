@@ -377,7 +377,10 @@ func NormalHost(host string) (string, error) {
 		return addr.Unmap().String(), nil
 	}
 	h = strings.ToLower(strings.TrimSuffix(h, "."))
-	if h == "" || strings.Contains(h, ":") || strings.Contains(h, "..") || strings.HasPrefix(h, ".") {
+	if strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+		return "", fmt.Errorf("host %q is not a host name; international names are written as xn--…", host)
+	}
+	if h == "" || strings.Contains(h, "..") || strings.HasPrefix(h, ".") {
 		return "", fmt.Errorf("host %q is not a host name", host)
 	}
 	return h, nil

@@ -289,3 +289,15 @@ func BenchmarkSet(b *testing.B) {
 		}
 	})
 }
+
+func TestNormalHost(t *testing.T) {
+	for host, want := range map[string]string{
+		"Example.COM": "example.com", "example.com.": "example.com", "example.com:443": "example.com", "10.0.0.1": "10.0.0.1", "10.0.0.1:80": "10.0.0.1", "[::1]:80": "::1", "::1": "::1", "::ffff:10.0.0.1": "10.0.0.1", "xn--bcher-kva.example": "xn--bcher-kva.example", "a_b.example": "a_b.example",
+		"": "", "http://x": "", "x/y": "", "*.x": "", "x y": "", "x:port": "", "x:123456": "", "bücher.example": "", "a..b": "", ".a": "", "a\x00b": "", "[::1": "", "user@x": "", "%61": "",
+	} {
+		got, err := NormalHost(host)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q %v, want %q", host, got, err, want)
+		}
+	}
+}
