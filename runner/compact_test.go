@@ -1,0 +1,143 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/model"
+)
+
+// TestCompaction: a history over the limit becomes a shorter one, or the run
+// fails; it never goes on with one that did not shrink.
+func TestCompaction(t *testing.T) {
+	t.Parallel()
+	// Call ids differ, so that nothing else makes the requests equal.
+	n := 0
+	long := func() step {
+		n++
+		return replyWith(model.Response{Usage: event.Usage{Input: 900, Output: 200}}, shell(fmt.Sprint("c", n), "head -c 9000 /dev/zero | tr '\\0' x"))
+	}
+	for _, c := range []struct {
+		name      string
+		steps     []step
+		outcome   string
+		class     string
+		purposes  string
+		compacted int
+	}{
+		{"shrinks", []step{long(), says("what was done"), says("done")}, "success", "completed", "turn compaction turn", 1},
+		{"twice", []step{long(), says("s"), long(), says("s"), says("done")}, "success", "completed", "turn compaction turn compaction turn", 2},
+		{"grows", []step{long(), says(strings.Repeat("y", 100_000))}, "failed", "context_length", "turn compaction", 0},
+		{"no summary", []step{long(), reply()}, "failed", "context_length", "turn compaction", 0},
+		{"fails", []step{long(), breaks("overloaded", "busy")}, "service", "overloaded", "turn compaction", 0},
+		{"overflow", []step{reply(shell("x1", "head -c 9000 /dev/zero | tr '\\0' x")), breaks("context_length", "too long"), says("s"), says("done")},
+			"success", "completed", "turn turn compaction turn", 1},
+		{"overflow twice", []step{reply(shell("x2", "head -c 9000 /dev/zero | tr '\\0' x")), breaks("context_length", "too long"), says("s"), breaks("context_length", "too long")},
+			"failed", "context_length", "turn turn compaction turn", 1},
+		{"overflow of the prompt", []step{breaks("context_length", "too long")}, "failed", "context_length", "turn", 0},
+		{"overflow and no summary", []step{reply(shell("x3", "true")), breaks("context_length", "too long"), breaks("overloaded", "busy")},
+			"failed", "context_length", "turn turn compaction", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLoop(t, "model_auto_compact_token_limit=1000").says(c.steps...)
+			l.rewrites = true
+			res := l.play()
+			if res.Outcome.Outcome != c.outcome || res.Class != c.class {
+				t.Errorf("%s/%s: %s", res.Outcome.Outcome, res.Class, res.Message)
+			}
+			if got := l.purposes(); got != c.purposes {
+				t.Errorf("requests %q, want %q", got, c.purposes)
+			}
+			done := all[event.HistoryCompacted](l.seen)
+			if len(done) != c.compacted || res.Completed.Totals.Compactions != c.compacted {
+				t.Errorf("%d compactions, %+v", len(done), res.Completed.Totals)
+			}
+			for _, e := range done {
+				if e.BytesAfter >= e.BytesBefore {
+					t.Errorf("%+v", e)
+				}
+			}
+			for i, r := range l.model.requests {
+				if r.Purpose == "compaction" && (len(r.Tools) > 0 || r.Schema != nil) {
+					t.Errorf("request %d offers tools or asks for a schema", i+1)
+				}
+			}
+			if c.compacted > 0 {
+				text := string(rawItem(l.model.requests[len(l.model.requests)-1].Input).Raw)
+				if !strings.Contains(text, "do it") {
+					t.Error("the user's prompt is lost")
+				}
+				if strings.Count(text, "Hand-over from the earlier part") > 1 || strings.Count(text, "environment_context") > 2 {
+					t.Error("the history grows with every compaction")
+				}
+			}
+		})
+	}
+}
+
+// TestCompactionIsBounded: a model that fills its context with every response
+// does not play on for ever.
+func TestCompactionIsBounded(t *testing.T) {
+	t.Parallel()
+	var steps []step
+	for i := range 30 {
+		steps = append(steps, replyWith(model.Response{Usage: event.Usage{Input: 5000}}, shell(fmt.Sprint("c", i), "head -c 4000 /dev/zero | tr '\\0' x")),
+			replyWith(model.Response{Usage: event.Usage{Input: 5000}}, said("s")))
+	}
+	l := newLoop(t, "model_auto_compact_token_limit=1000").says(steps...)
+	l.rewrites = true
+	l.want(l.play(), "failed", "context_length", ExitFailed)
+	if n := len(all[event.HistoryCompacted](l.seen)); n != maxCompactions {
+		t.Errorf("%d compactions", n)
+	}
+}
+
+// TestFallback: an overloaded or missing model makes place for the next one, in
+// order; a bad request does not.
+func TestFallback(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		steps  []step
+		models string
+		class  string
+	}{
+		{"not needed", []step{says("done")}, "a", "completed"},
+		{"first", []step{breaks("overloaded", "busy"), says("done")}, "a b", "completed"},
+		{"second", []step{breaks("invalid_model", "gone"), breaks("server_error", "500"), says("done")}, "a b c", "completed"},
+		{"none left", []step{breaks("overloaded", "1"), breaks("overloaded", "2"), breaks("overloaded", "3")}, "a b c", "overloaded"},
+		{"stays", []step{breaks("rate_limit", "1"), reply(shell("x", "true")), says("done")}, "a b b", "completed"},
+		{"bad request", []step{breaks("bad_request", "no")}, "a", "bad_request"},
+		{"unauthorized", []step{breaks("unauthorized", "no")}, "a", "unauthorized"},
+		{"quota", []step{breaks("quota", "no")}, "a", "quota"},
+		{"network", []step{breaks("network", "no route")}, "a", "network"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLoop(t, "model=a", `model_fallback=["b","c"]`).says(c.steps...)
+			res := l.play()
+			var asked []string
+			for _, r := range l.model.requests {
+				asked = append(asked, r.Model)
+			}
+			if got := strings.Join(asked, " "); got != c.models || res.Class != c.class {
+				t.Errorf("asked %q and ended as %s, want %q and %s", got, res.Class, c.models, c.class)
+			}
+			models := strings.Fields(c.models)
+			if n, want := len(all[event.ModelFallback](l.seen)), len(unique(models))-1; n != want {
+				t.Errorf("%d fallbacks in the log, want %d", n, want)
+			}
+		})
+	}
+}
+
+func unique(words []string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range words {
+		set[w] = true
+	}
+	return set
+}
