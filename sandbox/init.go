@@ -1,15 +1,13 @@
+//go:build linux
+
 package sandbox
 
 import (
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
-
-// HelperFunc runs inside the confined child. Its result is the exit code.
-type HelperFunc func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 
 // Init must be the first call in main. In a program that the package started
 // itself it does that program's work and never returns; otherwise it returns at

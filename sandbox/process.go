@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -20,21 +22,6 @@ const killGrace = time.Second
 // after the tree is gone: the data is in the kernel already, so this only
 // guards against a write end that was passed to a foreign process.
 const drainBound = 100 * time.Millisecond
-
-// A StartError says why a command could not be started: no such program, no
-// such folder. It is the command's fault and nothing of it has run.
-type StartError struct {
-	Program string // as given
-	Step    string // what was refused: "exec", "chdir", …
-	Reason  string // one sentence for the person or the model
-	Err     error  // the errno, if there is one
-}
-
-// Error names the program and the reason.
-func (e *StartError) Error() string { return e.Program + ": " + e.Reason }
-
-// Unwrap gives the errno.
-func (e *StartError) Unwrap() error { return e.Err }
 
 // tree is what a Process needs of the tree behind it.
 type tree interface {

@@ -13,7 +13,7 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -261,6 +261,24 @@ func (e *UnsupportedError) Hint() string {
 	return ""
 }
 
+// A StartError says why a command could not be started: no such program, no
+// such folder. It is the command's fault and nothing of it has run.
+type StartError struct {
+	Program string // as given
+	Step    string // what was refused: "exec", "chdir", …
+	Reason  string // one sentence for the person or the model
+	Err     error  // the errno, if there is one
+}
+
+// Error names the program and the reason.
+func (e *StartError) Error() string { return e.Program + ": " + e.Reason }
+
+// Unwrap gives the errno.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// HelperFunc runs inside the confined child. Its result is the exit code.
+type HelperFunc func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
+
 // Start runs one command in a sandbox of its own that closes with it.
 func Start(ctx context.Context, s Spec, c Command) (*Process, error) {
 	box, err := Open(ctx, s)
@@ -269,7 +287,7 @@ func Start(ctx context.Context, s Spec, c Command) (*Process, error) {
 	}
 	p, err := box.Start(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("%w", joinClose(err, box))
+		return nil, errors.Join(err, box.Close())
 	}
 	p.onGone(box.Close)
 	return p, nil

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package confine is the inside of a sandbox: the process that is started first
 // in it, prepares namespaces and mounts once, and forks a supervisor for every
 // command. Package sandbox, outside, decides and asks; both share this package's

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package auth
+
+// Traits does without statx.
+func (osDisk) Traits(path string) (traits, error) { return plainTraits(path) }
