@@ -26,7 +26,7 @@ type authCmd struct {
 // authFlags choose the provider and the restrictions, as exec's do.
 type authFlags struct {
 	Config       []string `name:"config" short:"c" sep:"none" placeholder:"KEY=VALUE" help:"Override a configuration value. Repeatable."`
-	Profile      string   `short:"p" help:"Profile: NAME.config.toml in CODEX_HOME, or [profiles.NAME]."`
+	Profile      string   `short:"p" placeholder:"NAME" help:"Profile: NAME.config.toml in CODEX_HOME, or [profiles.NAME]."`
 	Requirements []string `sep:"none" placeholder:"FILE" help:"One more requirements.toml. Repeatable."`
 	Cd           string   `name:"cd" short:"C" placeholder:"DIR" help:"Working folder, for its project configuration."`
 }

@@ -29,22 +29,22 @@ type batchCmd struct {
 type batchRunCmd struct {
 	runFlags    `embed:""`
 	Tasks       string        `required:"" placeholder:"FILE" help:"Tasks as JSON lines, or CSV when the name ends in .csv."`
-	Out         string        `required:"" placeholder:"DIR" help:"Results folder. The same folder goes on where an earlier batch stopped."`
-	Workers     int           `short:"j" default:"4" placeholder:"K" help:"Tasks at once."`
+	Out         string        `required:"" placeholder:"DIR" help:"Results folder. With one that is there already, the batch goes on where it stopped."`
+	Workers     int           `short:"j" default:"4" placeholder:"K" help:"Tasks at once (default 4)."`
 	Shard       string        `placeholder:"I/N" help:"Run only this part of the tasks; auto reads the variables of the CI system."`
 	Only        []string      `placeholder:"ID" help:"Run only these tasks."`
 	RetryFailed bool          `help:"Run failed tasks again."`
-	Apply       string        `default:"none" enum:"branch,commit,none" help:"What becomes of each change: a branch nightshift/ID in its repository, a commit in its checkout, or only a patch."`
+	Apply       string        `default:"none" enum:"branch,commit,none" placeholder:"HOW" help:"What becomes of each change besides its patch: a branch nightshift/ID in its repository, a commit in its checkout, or none (the default)."`
 	Repo        string        `placeholder:"REPO" help:"Repository of tasks that name none."`
 	Prompt      string        `placeholder:"TEMPLATE" help:"Prompt of tasks that have none; {column} is replaced."`
-	Lease       time.Duration `default:"1m" placeholder:"DUR" help:"How long a claim of a process lives that no longer renews it."`
+	Lease       time.Duration `default:"1m" placeholder:"DUR" help:"How long a claim of a process lives that no longer renews it (default 1m)."`
 
 	BudgetCost        float64       `group:"budget of the whole batch" placeholder:"USD" help:"Money."`
 	BudgetTokens      int64         `group:"budget of the whole batch" placeholder:"N" help:"Tokens."`
 	BudgetWallTime    time.Duration `group:"budget of the whole batch" placeholder:"DUR" help:"Wall time."`
 	RequestsPerMinute int           `group:"budget of the whole batch" placeholder:"N" help:"Model requests of all workers."`
 	MaxFailureRate    float64       `group:"budget of the whole batch" placeholder:"SHARE" help:"Stop when more than this share of the finished tasks failed (0 to 1)."`
-	FailureMin        int           `group:"budget of the whole batch" default:"5" placeholder:"N" help:"… but not before N tasks ended."`
+	FailureMin        int           `group:"budget of the whole batch" default:"5" placeholder:"N" help:"But not before N tasks ended (default 5)."`
 }
 
 // Run carries out the batch.
@@ -352,10 +352,7 @@ func (b *batchWork) progress(p batch.Progress) {
 	if p.Left > 0 {
 		left = ", about " + p.Left.Round(time.Second).String() + " left"
 	}
-	perMinute := 0.0
-	if m := p.Elapsed.Minutes(); m > 0 {
-		perMinute = float64(p.Done-p.Skipped) / m
-	}
+	perMinute := float64(p.Done-p.Skipped) / max(p.Elapsed.Minutes(), 1) // the first minute is no rate yet
 	state := "ok"
 	if !p.Last.OK() {
 		state = p.Last.Class

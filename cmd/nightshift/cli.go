@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -17,7 +18,7 @@ type cli struct {
 	Resume  resumeCmd  `cmd:"" help:"Go on with an earlier thread (also: exec resume)."`
 	Fork    forkCmd    `cmd:"" help:"Start a new thread from the history of another (also: exec fork)."`
 	Review  reviewCmd  `cmd:"" help:"Review a change and report findings (also: exec review)."`
-	Batch   batchCmd   `cmd:"" help:"Run many tasks, bounded, each in its own worktree."`
+	Batch   batchCmd   `cmd:"" help:"Run many tasks, bounded, each in its own checkout."`
 	Replay  replayCmd  `cmd:"" help:"Render reports from a recorded event log."`
 	Report  reportCmd  `cmd:"" help:"Work with reports of earlier runs."`
 	Policy  policyCmd  `cmd:"" help:"Check, explain and compare policy."`
@@ -80,14 +81,27 @@ func newParser(grammar *cli) (*kong.Kong, error) {
 // parseError makes one sentence of kong's errors and names the help.
 func parseError(err error, words []string) error {
 	where := "nightshift --help"
-	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+	if len(words) > 0 && knownCommand(words[0]) {
 		where = "nightshift " + words[0] + " --help"
 	}
 	text := err.Error()
 	if i := strings.Index(text, ": "); i > 0 && len(words) > 0 && strings.HasPrefix(text, words[0]) {
 		text = text[i+2:] // the library repeats the command's name
 	}
-	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), "see `" + where + "`"}}
+	hint := "see `" + where + "`"
+	switch {
+	case strings.Contains(text, "missing unit in duration"):
+		text, _, _ = strings.Cut(text, ": expected")
+		text, hint = text+": a time needs a unit", "write 90s, 15m or 1h30m"
+	case strings.HasPrefix(text, "unexpected argument") && len(words) > 0 && execCommands[words[0]]:
+		hint = "a prompt is one argument: quote it; " + hint
+	}
+	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), hint}}
+}
+
+func knownCommand(name string) bool {
+	k, err := newParser(&cli{})
+	return err == nil && slices.ContainsFunc(k.Model.Children, func(n *kong.Node) bool { return n.Name == name })
 }
 
 // hintError adds a hint to an error.
@@ -111,8 +125,8 @@ func wantsVersion(words []string) bool {
 	return false
 }
 
-// wantsHelp finds -h or --help before "--" and drops it; no word at all asks
-// for help too. "exec help" is "exec --help".
+// wantsHelp finds -h or --help before "--" and drops it. "help exec" and "exec
+// help" are "exec --help".
 func wantsHelp(words []string) (bool, []string) {
 	if len(words) == 0 {
 		return false, words
@@ -151,25 +165,20 @@ func printHelp(rt *runtime, k *kong.Kong, words []string) error {
 	if _, err := rt.stdout.Write(buf.Bytes()); err != nil {
 		return fmt.Errorf("help: %w", err)
 	}
-	if len(path) == 0 || path[0] == "exec" {
-		fmt.Fprint(rt.stdout, helpTail())
-	}
-	return nil
+	_, err = fmt.Fprint(rt.stdout, helpTail(strings.Join(path, " ")))
+	return err
 }
 
-// helpTail teaches by example and lists the exit codes.
-func helpTail() string {
+// helpTail teaches by example, and lists the exit codes where a turn is run.
+func helpTail(path string) string {
 	var b strings.Builder
-	b.WriteString(`
-Examples:
-  nightshift exec "fix the failing test"
-  nightshift exec --json -s workspace-write --report-dir out "update the changelog" > events.jsonl
-  git diff | nightshift exec -s read-only "review this diff"
-  nightshift exec --max-turns 20 --max-wall-time 15m --verify "go test ./..." "make the tests pass"
-  nightshift exec resume --last "now add a test"
-
-Exit codes:
-`)
+	if text := examples(path); text != "" {
+		b.WriteString("\nExamples:\n" + text)
+	}
+	if path != "" && !execCommands[path] {
+		return b.String()
+	}
+	b.WriteString("\nExit codes:\n")
 	for _, c := range runner.ExitCodes {
 		fmt.Fprintf(&b, "  %3d  %s\n", c.Code, c.Meaning)
 	}

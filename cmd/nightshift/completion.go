@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/nightshift-ci/nightshift/runner"
 )
 
 // completionCmd prints a completion script made from the grammar.
@@ -21,131 +19,225 @@ func (c *completionCmd) Run(rt *runtime) error {
 	if err != nil {
 		return err
 	}
-	cmds, flags := words(k.Model.Node)
+	at := points(k.Model.Node)
 	var out string
 	switch c.Shell {
 	case "bash":
-		out = bashCompletion(cmds, flags)
+		out = bashCompletion(at)
 	case "zsh":
-		out = "#compdef nightshift codex\nautoload -U bashcompinit && bashcompinit\n" + bashCompletion(cmds, flags)
+		out = "#compdef nightshift codex\nautoload -U +X bashcompinit && bashcompinit\n" + bashCompletion(at)
 	case "fish":
-		out = fishCompletion(k.Model.Node)
+		out = fishCompletion(at)
 	}
 	_, err = fmt.Fprint(rt.stdout, out)
 	return err
 }
 
-// words lists the commands ("policy check") and, for each, its flags.
-func words(root *kong.Node) ([]string, map[string][]string) {
-	flags := map[string][]string{}
-	var cmds []string
+// point is one place of a command line: the command words so far and what may
+// follow them.
+type point struct {
+	path  string // "", "exec", "policy check"
+	help  string
+	next  []string // commands, or the values of an argument
+	flags []*kong.Flag
+}
+
+// points lists every command of the grammar, the program itself first. A command
+// that may be left out lends its flags to its parent ("batch" is "batch run"),
+// and exec has the subcommands that normalize gives it.
+func points(root *kong.Node) []point {
+	var out []point
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
-		for _, f := range n.Flags {
-			if !f.Hidden {
-				flags[path] = append(flags[path], "--"+f.Name)
+		p := point{path: path, help: n.Help, flags: shown(n)}
+		if n.DefaultCmd != nil {
+			p.flags = append(p.flags, shown(n.DefaultCmd)...)
+		}
+		for _, arg := range n.Positional {
+			if arg.Enum != "" {
+				p.next = append(p.next, arg.EnumSlice()...)
 			}
 		}
-		for _, child := range n.Children {
-			if child.Hidden || child.Type != kong.CommandNode {
-				continue
+		children := commands(n)
+		if path == "exec" {
+			for _, c := range commands(root) {
+				if c.Name != "exec" && execCommands[c.Name] {
+					children = append(children, c)
+				}
 			}
-			p := strings.TrimSpace(path + " " + child.Name)
-			cmds = append(cmds, p)
-			walk(child, p)
+		}
+		for _, c := range children {
+			p.next = append(p.next, c.Name)
+		}
+		out = append(out, p)
+		for _, c := range children {
+			walk(c, strings.TrimSpace(path+" "+c.Name))
 		}
 	}
 	walk(root, "")
-	sort.Strings(cmds)
-	return cmds, flags
+	return out
 }
 
-func bashCompletion(cmds []string, flags map[string][]string) string {
-	var b strings.Builder
-	b.WriteString("_nightshift() {\n  local cur=${COMP_WORDS[COMP_CWORD]} cmd=\"\" w\n")
-	b.WriteString("  for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n    case \"$w\" in -*) ;; *) case \"$cmd\" in \"\") cmd=$w ;; *) cmd=\"$cmd $w\" ;; esac ;; esac\n  done\n")
-	b.WriteString("  case \"$cmd\" in\n")
-	for _, c := range append([]string{""}, cmds...) {
-		var next []string
-		for _, d := range cmds {
-			rest, ok := strings.CutPrefix(d, strings.TrimLeft(c+" ", " "))
-			if ok && !strings.Contains(rest, " ") {
-				next = append(next, rest)
-			}
-		}
-		pattern := fmt.Sprintf("%q", c)
-		if c != "" {
-			pattern += fmt.Sprintf("|%q\\ *", c)
-		}
-		fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\")) ;;\n", pattern, strings.Join(append(next, flags[c]...), " "))
-	}
-	b.WriteString("  esac\n  [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n}\ncomplete -o filenames -F _nightshift nightshift codex\n")
-	return b.String()
+// commands are the subcommands that help shows.
+func commands(n *kong.Node) []*kong.Node {
+	return slices.DeleteFunc(slices.Clone(n.Children), func(c *kong.Node) bool { return c.Hidden || c.Type != kong.CommandNode })
 }
 
-func fishCompletion(root *kong.Node) string {
-	var b strings.Builder
-	for _, child := range root.Children {
-		if child.Hidden || child.Type != kong.CommandNode {
-			continue
-		}
-		fmt.Fprintf(&b, "complete -c nightshift -n __fish_use_subcommand -a %s -d %q\n", child.Name, child.Help)
-		for _, f := range child.Flags {
-			if !f.Hidden {
-				fmt.Fprintf(&b, "complete -c nightshift -n '__fish_seen_subcommand_from %s' -l %s -d %q\n", child.Name, f.Name, f.Help)
-			}
-		}
-	}
-	return b.String()
+// shown are the flags that help shows.
+func shown(n *kong.Node) []*kong.Flag {
+	return slices.DeleteFunc(slices.Clone(n.Flags), func(f *kong.Flag) bool { return f.Hidden })
 }
 
-// manCmd prints the manual page, made from the grammar and the exit table.
-type manCmd struct{}
-
-// Run prints roff.
-func (manCmd) Run(rt *runtime) error {
-	k, err := newParser(&cli{})
-	if err != nil {
-		return err
+// words are the ways to write a flag, the long one first.
+func words(f *kong.Flag) []string {
+	out := []string{"--" + f.Name}
+	if f.Short != 0 {
+		out = append(out, "-"+string(f.Short))
 	}
-	var b strings.Builder
-	b.WriteString(".TH NIGHTSHIFT 1 \"\" \"nightshift " + roff(version) + "\"\n.SH NAME\nnightshift \\- a headless runner for coding agents\n")
-	b.WriteString(".SH SYNOPSIS\n.B nightshift\nCOMMAND [OPTIONS] [ARGUMENTS]\n.SH COMMANDS\n")
-	var walk func(n *kong.Node, path string)
-	walk = func(n *kong.Node, path string) {
-		for _, c := range n.Children {
-			if c.Hidden || c.Type != kong.CommandNode {
+	return out
+}
+
+// values are the words that a flag takes, nil where it is free. Those that the
+// grammar does not know are checked by Validate.
+func values(f *kong.Flag) []string {
+	if f.Enum != "" {
+		return slices.DeleteFunc(f.EnumSlice(), func(v string) bool { return v == "" })
+	}
+	switch f.Name {
+	case "sandbox":
+		return []string{"read-only", "workspace-write", "danger-full-access"}
+	case "color":
+		return []string{"auto", "always", "never"}
+	case "log-level":
+		return []string{"off", "error", "warn", "info", "debug", "trace"}
+	case "fail-on":
+		return []string{"critical", "high", "medium", "low"}
+	}
+	return nil
+}
+
+// valued collects the flags that take a value, and those with fixed values by
+// these values. A flag means the same in every command.
+func valued(at []point) (all []string, fixed map[string][]string) {
+	fixed = map[string][]string{}
+	for _, p := range at {
+		for _, f := range p.flags {
+			if f.IsBool() {
 				continue
 			}
-			p := strings.TrimSpace(path + " " + c.Name)
-			fmt.Fprintf(&b, ".SS nightshift %s\n%s\n", roff(p), roff(c.Help))
-			for _, f := range c.Flags {
-				if f.Hidden {
-					continue
-				}
-				short := ""
-				if f.Short != 0 {
-					short = "\\-" + string(f.Short) + ", "
-				}
-				fmt.Fprintf(&b, ".TP\n.B %s\\-\\-%s\n%s\n", short, roff(f.Name), roff(f.Help))
+			all = append(all, words(f)...)
+			if v := values(f); v != nil {
+				list := strings.Join(v, " ")
+				fixed[list] = append(fixed[list], words(f)...)
 			}
-			walk(c, p)
 		}
 	}
-	walk(k.Model.Node, "")
-	b.WriteString(".SH EXIT STATUS\n")
-	for _, c := range runner.ExitCodes {
-		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", c.Code, roff(c.Meaning))
+	for list, names := range fixed {
+		slices.Sort(names)
+		fixed[list] = slices.Compact(names)
 	}
-	b.WriteString(".TP\n.B 128+n\nended by signal n\n.SH FILES\n.TP\n.I $CODEX_HOME/config.toml\nuser configuration\n.TP\n.I /etc/codex/requirements.toml\nthe machine's policy\n")
-	_, err = fmt.Fprint(rt.stdout, b.String())
-	return err
+	slices.Sort(all)
+	return slices.Compact(all), fixed
 }
 
-func roff(s string) string {
-	s = strings.NewReplacer("\\", "\\e", "-", "\\-").Replace(s)
-	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
-		s = "\\&" + s
+func bashCompletion(at []point) string {
+	all, fixed := valued(at)
+	var known []string
+	for _, p := range at[1:] {
+		known = append(known, fmt.Sprintf("%q", " "+p.path))
 	}
-	return s
+	var b strings.Builder
+	fmt.Fprintf(&b, `_nightshift() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd="" skip="" next="" flags="" w
+  case "$prev" in "=") prev=${COMP_WORDS[COMP_CWORD-2]} ;; esac
+  case "$cur" in "=") cur="" ;; esac
+  for w in "${COMP_WORDS[@]:1:$((COMP_CWORD-1))}"; do
+    case "$w" in "=") skip=1; continue ;; esac
+    if [ -n "$skip" ]; then skip=""; continue; fi
+    case "$w" in
+      %s) skip=1 ;;
+      -*) ;;
+      *) case "$cmd $w" in %s) cmd="$cmd $w" ;; esac ;;
+    esac
+  done
+  case "$cmd" in
+`, strings.Join(all, "|"), strings.Join(known, "|"))
+	for _, p := range at {
+		var flags []string
+		for _, f := range p.flags {
+			flags = append(flags, "--"+f.Name)
+		}
+		path := p.path
+		if path != "" {
+			path = " " + path
+		}
+		fmt.Fprintf(&b, "    %q) next=%q flags=%q ;;\n", path, strings.Join(p.next, " "), strings.Join(append(flags, "--help"), " "))
+	}
+	b.WriteString("  esac\n  COMPREPLY=()\n  case \"$prev\" in\n")
+	for _, list := range sortedKeys(fixed) {
+		fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", strings.Join(fixed[list], "|"), list)
+	}
+	fmt.Fprintf(&b, `    %s) return ;;
+  esac
+  case "$cur" in
+    -*) COMPREPLY=($(compgen -W "$flags" -- "$cur")) ;;
+    *) COMPREPLY=($(compgen -W "$next" -- "$cur")) ;;
+  esac
+}
+complete -o default -F _nightshift nightshift codex
+`, strings.Join(all, "|"))
+	return b.String()
+}
+
+func sortedKeys(m map[string][]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func fishCompletion(at []point) string {
+	help := map[string]string{}
+	for _, p := range at {
+		help[p.path] = p.help
+	}
+	var b strings.Builder
+	b.WriteString("function __nightshift_at\n  set -l cmd\n  for w in (commandline -opc)[2..-1]\n    switch (string join -- ' ' $cmd $w)\n      case")
+	for _, p := range at[1:] {
+		b.WriteString(" " + fishQuote(p.path))
+	}
+	b.WriteString("\n        set -a cmd $w\n    end\n  end\n  echo $cmd\nend\n")
+	for _, name := range []string{"nightshift", "codex"} {
+		for _, p := range at {
+			when := fmt.Sprintf("complete -c %s -n %s", name, fishQuote(`test "$(__nightshift_at)" = "`+p.path+`"`))
+			for _, n := range p.next {
+				text := help[strings.TrimSpace(p.path+" "+n)]
+				if text == "" && p.path == "exec" {
+					text = help[n]
+				}
+				fmt.Fprintf(&b, "%s -f -a %s -d %s\n", when, n, fishQuote(text))
+			}
+			for _, f := range p.flags {
+				b.WriteString(when + " -l " + f.Name)
+				if f.Short != 0 {
+					b.WriteString(" -s " + string(f.Short))
+				}
+				if !f.IsBool() {
+					b.WriteString(" -r")
+				}
+				if v := values(f); v != nil {
+					b.WriteString(" -f -a " + fishQuote(strings.Join(v, " ")))
+				}
+				b.WriteString(" -d " + fishQuote(f.Help) + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// fishQuote quotes for fish, where only \ and ' are special inside quotes.
+func fishQuote(s string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
 }

@@ -24,14 +24,15 @@ type promptInputCmd struct {
 	Prompt   *string `arg:"" optional:"" help:"What to do; - reads it from stdin."`
 }
 
-// Run builds the request exactly as exec does, on an ephemeral thread.
+// Run builds the request exactly as exec does, on an ephemeral thread. It needs
+// no credential.
 func (c *promptInputCmd) Run(rt *runtime) error {
 	quiet := *rt
 	quiet.stdout = os.Stderr
 	c.Ephemeral, c.JSON, c.NoGitHub = true, true, true
 	c.Report, c.ReportDir, c.Events, c.LastMessage, c.Record = nil, "", "", "", ""
 	s := quiet.session(&c.runFlags, "exec")
-	s.silent = true
+	s.silent, s.offline = true, true
 	var body []byte
 	s.wrap = func(model.Streamer) model.Streamer { return &capture{body: &body} }
 	err := s.run(promptSources{arg: c.Prompt, file: c.PromptFile})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/nightshift-ci/nightshift/runner"
 )
@@ -52,7 +53,9 @@ func explain(w io.Writer, err error) int {
 			return code
 		}
 	}
-	printError(w, err)
+	if !errors.Is(err, syscall.EPIPE) { // a reader that left, as `head` does, needs no message
+		printError(w, err)
+	}
 	return code
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ type runFlags struct {
 	Disable      []string `placeholder:"FEATURE" help:"Same as -c features.FEATURE=false."`
 	StrictConfig bool     `help:"Unknown configuration keys are errors."`
 	Image        []string `short:"i" sep:"," placeholder:"FILE" help:"Attach images to the prompt."`
-	Model        string   `short:"m" help:"Model to use."`
-	Profile      string   `short:"p" help:"Profile: NAME.config.toml in CODEX_HOME, or [profiles.NAME]."`
+	Model        string   `short:"m" placeholder:"MODEL" help:"Model to use."`
+	Profile      string   `short:"p" placeholder:"NAME" help:"Profile: NAME.config.toml in CODEX_HOME, or [profiles.NAME]."`
 	Sandbox      string   `short:"s" placeholder:"MODE" help:"read-only, workspace-write or danger-full-access."`
 	Cd           string   `name:"cd" short:"C" placeholder:"DIR" help:"Working folder of the agent."`
 	AddDir       []string `sep:"none" placeholder:"DIR" help:"One more writable folder. Repeatable."`
@@ -71,8 +72,8 @@ type runFlags struct {
 
 	MaxTurns            int           `group:"limits" placeholder:"N" help:"Model responses."`
 	MaxToolCalls        int           `group:"limits" placeholder:"N" help:"Tool calls."`
-	MaxWallTime         time.Duration `group:"limits" placeholder:"DUR" help:"Wall time, like 15m."`
-	MaxIdleTime         time.Duration `group:"limits" placeholder:"DUR" help:"Time without a finished item."`
+	MaxWallTime         time.Duration `group:"limits" placeholder:"DUR" help:"Wall time, as 15m or 1h30m."`
+	MaxIdleTime         time.Duration `group:"limits" placeholder:"DUR" help:"Time without a finished item, as 5m."`
 	MaxTokens           int64         `group:"limits" placeholder:"N" help:"Tokens in and out."`
 	MaxCost             float64       `group:"limits" placeholder:"USD" help:"Money, by [prices] of the configuration."`
 	MaxRepeatedFailures int           `group:"limits" placeholder:"N" help:"The same tool call failing the same way in a row."`
@@ -106,8 +107,8 @@ func (f *runFlags) Validate() error {
 			return fmt.Errorf("%s must not be negative", name)
 		}
 	}
-	if f.MaxCost < 0 {
-		return fmt.Errorf("--max-cost must not be negative")
+	if f.MaxCost < 0 || math.IsNaN(f.MaxCost) || math.IsInf(f.MaxCost, 0) {
+		return fmt.Errorf("--max-cost must be an amount of money, not %v", f.MaxCost)
 	}
 	return nil
 }

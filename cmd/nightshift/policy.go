@@ -31,7 +31,7 @@ type policyFlags struct {
 	Dir              string   `name:"cd" short:"C" placeholder:"DIR" help:"Folder of the run."`
 	Config           []string `name:"config" short:"c" sep:"none" placeholder:"KEY=VALUE" help:"Override a configuration value. Repeatable."`
 	Profile          string   `short:"p" placeholder:"NAME" help:"Profile to use."`
-	Sandbox          string   `short:"s" placeholder:"MODE" help:"Sandbox mode."`
+	Sandbox          string   `short:"s" placeholder:"MODE" help:"Sandbox mode: read-only, workspace-write or danger-full-access."`
 	Requirements     []string `sep:"none" placeholder:"FILE" help:"One more requirements.toml. Repeatable."`
 	Rules            []string `sep:"none" placeholder:"FILE" help:"Check with this rules file instead of those of user and project. Repeatable."`
 	IgnoreUserConfig bool     `help:"Do not read config.toml of CODEX_HOME."`
@@ -90,19 +90,6 @@ type policyCheckCmd struct {
 	Shell     string   `placeholder:"STRING" help:"Check this shell text instead of an argument list."`
 	ShellPath string   `default:"/bin/bash" placeholder:"PATH" help:"Shell that would run the text."`
 	Argv      []string `arg:"" optional:"" passthrough:"" help:"The program and its arguments, after --."`
-}
-
-// Help explains the output.
-func (c *policyCheckCmd) Help() string {
-	return `Examples:
-  nightshift policy check -- git push origin main
-  nightshift policy check --json --shell 'make deploy 2>&1 | tee log'
-  nightshift policy check --rules ci.rules -- npm ci
-
-decision is what the rules say: allow, prompt, forbidden or none.
-outcome is what an unattended run does: sandboxed, unsandboxed or denied.
-Exit code 0: the command would run. 3: it would be refused, or the policy itself
-is not valid. 2: usage.`
 }
 
 // checked is the JSON of a decision.
@@ -169,7 +156,11 @@ func (c *policyCheckCmd) Run(rt *runtime) error {
 
 func printVerdict(w io.Writer, v policy.Verdict) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", v.Level, v.Outcome)
+	if v.Level == rules.None {
+		fmt.Fprintf(&b, "%s: no rule matches\n", v.Outcome)
+	} else {
+		fmt.Fprintf(&b, "%s: the rules say %s\n", v.Outcome, v.Level)
+	}
 	if v.Reason != "" {
 		fmt.Fprintf(&b, "  %s\n", visible(v.Reason))
 	}

@@ -21,7 +21,7 @@ import (
 // sandboxCmd runs one command confined, with the policy, the sandbox and the
 // environment that a run in the same folder would give it.
 type sandboxCmd struct {
-	Mode         string   `name:"mode" aliases:"sandbox" short:"s" enum:"read-only,workspace-write,danger-full-access" default:"workspace-write" placeholder:"MODE" help:"What the command may write: ${enum}."`
+	Mode         string   `name:"mode" aliases:"sandbox" short:"s" enum:"read-only,workspace-write,danger-full-access" default:"workspace-write" placeholder:"MODE" help:"What the command may write: read-only, workspace-write (the default) or danger-full-access."`
 	Dir          string   `name:"cd" short:"C" placeholder:"DIR" help:"Work in DIR, which is also the workspace."`
 	AddDirs      []string `name:"add-dir" placeholder:"DIR" sep:"none" help:"Make DIR writable too. Repeatable."`
 	DenyRead     []string `name:"deny-read" placeholder:"PATH" sep:"none" help:"Hide PATH from the command. Repeatable."`

@@ -47,8 +47,9 @@ type session struct {
 	// revisions must exist in the repository.
 	revisions []string
 	// silent: nothing of the run is shown; wrap stands between the loop and the
-	// model.
-	silent bool
+	// model. offline: wrap answers by itself, so no credential is looked for.
+	silent  bool
+	offline bool
 	// watch sees every record besides the sinks of the flags.
 	watch event.Sink
 	wrap  func(model.Streamer) model.Streamer
@@ -424,7 +425,7 @@ func (s *session) openModel(key string) (model.Streamer, error) {
 			return nil, exitError{code: runner.ExitUsage, err: err}
 		}
 		streamer = script
-	} else {
+	} else if !s.offline {
 		client, err := s.openClient(key)
 		if err != nil {
 			return nil, err
