@@ -335,20 +335,24 @@ func (b *builder) limits() {
 		}
 	}
 	if b.cfg.Limits.MaxCostUSD > 0 {
-		if _, priced := b.cfg.Prices.Models[b.cfg.Model]; !priced {
-			at := b.root.get("limits", "max_cost_usd")
-			b.fail(
-				problem{
-					at:      at,
-					key:     "limits.max_cost_usd",
-					message: fmt.Sprintf("limits.max_cost_usd cannot be kept: there is no price for model %q", b.cfg.Model),
-					hint:    fmt.Sprintf("add [prices.models.%s] with input, cached_input and output", strconv.Quote(b.cfg.Model)),
-				}.err(
-					KindUsage,
-				),
-			)
+		// A fallback without a price would be free of charge.
+		for _, model := range append([]string{b.cfg.Model}, b.cfg.ModelFallback...) {
+			b.priced(model)
 		}
 	}
+}
+
+// priced demands a price for a model that may be paid for under a limit.
+func (b *builder) priced(model string) {
+	if _, ok := b.cfg.Prices.Models[model]; ok {
+		return
+	}
+	b.fail(problem{
+		at:      b.root.get("limits", "max_cost_usd"),
+		key:     "limits.max_cost_usd",
+		message: fmt.Sprintf("limits.max_cost_usd cannot be kept: there is no price for model %q", model),
+		hint:    fmt.Sprintf("add [prices.models.%s] with input, cached_input and output", strconv.Quote(model)),
+	}.err(KindUsage))
 }
 
 // auth fills what limits and stores credentials.

@@ -15,10 +15,6 @@ import (
 const (
 	// maxRepairs is how often an answer that breaks the schema is handed back.
 	maxRepairs = 1
-	// defaultStopRounds and defaultVerifyRounds bound loops that the model and
-	// a gate could play for ever.
-	defaultStopRounds   = 3
-	defaultVerifyRounds = 3
 	// verifyTimeout bounds one --verify command; wall-time limits are usually
 	// shorter.
 	verifyTimeout = 30 * time.Minute
@@ -67,9 +63,6 @@ func (r *run) stopHooks(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	limit := r.cfg.Limits.StopHookRounds
-	if limit <= 0 {
-		limit = defaultStopRounds
-	}
 	r.context.gates.stops++
 	if r.context.gates.stops > limit {
 		return false, &TurnError{Class: "stop_hook", Code: ExitGate,
@@ -117,9 +110,6 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	limit := r.cfg.Limits.VerifyRounds
-	if limit < 0 || (limit == 0 && !r.context.verifyRoundsSet) {
-		limit = defaultVerifyRounds
-	}
 	if r.context.gates.verifies >= limit {
 		return false, &TurnError{Class: "verify_failed", Code: ExitGate,
 			Message: fmt.Sprintf("verification failed after %d round(s): %s", r.context.gates.verifies+1, strings.Join(r.cfg.Verify, "; "))}

@@ -36,9 +36,10 @@ func TestStopHook(t *testing.T) {
 		requests  int
 	}{
 		{"agrees", "true", nil, "success", "completed", 0, 1},
-		{"blocks for ever", block, nil, "gate", "stop_hook", ExitGate, 1 + defaultStopRounds},
+		{"blocks for ever", block, nil, "gate", "stop_hook", ExitGate, 4},
+		{"blocks for ever, no round", block, []string{"limits.stop_hook_rounds=0"}, "gate", "stop_hook", ExitGate, 1},
 		{"blocks for ever, one round", block, []string{"limits.stop_hook_rounds=1"}, "gate", "stop_hook", ExitGate, 2},
-		{"blocks by exit code", "echo 'not yet' >&2; exit 2", nil, "gate", "stop_hook", ExitGate, 1 + defaultStopRounds},
+		{"blocks by exit code", "echo 'not yet' >&2; exit 2", nil, "gate", "stop_hook", ExitGate, 4},
 		{"ends the run", `echo '{"continue":false,"stopReason":"enough"}'`, nil, "failed", "hook_stopped", ExitFailed, 1},
 		{"crashes", "exit 7", nil, "success", "completed", 0, 1},
 	} {
@@ -76,7 +77,8 @@ func TestVerify(t *testing.T) {
 		runs      int
 	}{
 		{"passes", `"true"`, nil, again(5, says("done")), "success", 0, 1},
-		{"never passes", `"echo broken pipe 7; exit 5"`, nil, again(9, says("done")), "gate", ExitGate, 1 + defaultVerifyRounds},
+		{"never passes", `"echo broken pipe 7; exit 5"`, nil, again(9, says("done")), "gate", ExitGate, 4},
+		{"no round", `"exit 5"`, []string{"limits.verify_rounds=0"}, again(9, says("done")), "gate", ExitGate, 1},
 		{"one round", `"exit 5"`, []string{"limits.verify_rounds=1"}, again(9, says("done")), "gate", ExitGate, 2},
 		{"is fixed", `"grep ok state"`, nil, fix, "success", 0, 2},
 		{"two, one fails", `"true","grep ok state"`, nil, fix, "success", 0, 4},

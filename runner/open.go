@@ -35,8 +35,6 @@ type contextFacts struct {
 	agents     *agents
 	skills     []skill.Skill
 	warnings   []string // of the start, shown as items
-
-	verifyRoundsSet bool
 }
 
 // opened is a sandbox that was made beside other start-up work.
