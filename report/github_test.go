@@ -19,6 +19,7 @@ func TestStepSummaryIsCutWithCare(t *testing.T) {
 		s.Denials = append(s.Denials, Denial{Action: "command", Subject: fmt.Sprintf("rm `%d` | x", i)})
 		s.Tools = append(s.Tools, ToolUse{Tool: fmt.Sprintf("tool|%d", i)})
 	}
+	whole := len(markdownOf([]*Summary{s}, 0))
 	for _, limit := range []int{600, 2000, 5000, 20_000, 100_000, 300_000, 700_000, StepSummaryLimit} {
 		var b bytes.Buffer
 		if err := Render(&b, "github-summary", []*Summary{s}, &Options{SummaryBytes: limit}); err != nil {
@@ -28,7 +29,7 @@ func TestStepSummaryIsCutWithCare(t *testing.T) {
 		if b.Len() > limit {
 			t.Errorf("%d bytes in a budget of %d", b.Len(), limit)
 		}
-		if !strings.HasPrefix(text, "# ✅ nightshift: success") || !strings.Contains(text, "**Cut:**") {
+		if !strings.HasPrefix(text, "# ✅ nightshift: success") || strings.Contains(text, "**Cut:**") != (whole > limit) {
 			t.Errorf("limit %d: %.200q", limit, text)
 		}
 		open := ""

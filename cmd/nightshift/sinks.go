@@ -2,7 +2,9 @@ package main
 
 import (
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -12,8 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/nightshift-ci/nightshift/report"
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -51,12 +51,11 @@ func (s *session) openSinks() (*sinkSet, error) {
 		s.log.Attach(set.human)
 	}
 	if f.Events != "" {
-		file, err := os.OpenFile(rt.abs(f.Events), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-		if err != nil {
+		path := rt.abs(f.Events)
+		if err := writableFile(path); err != nil {
 			return nil, usageError("--events: %v", err)
 		}
-		set.onFinish(file.Close)
-		s.log.Attach(report.NewJSONL(file))
+		s.log.Attach(report.NewJSONLFile(path, liveFile))
 	}
 	if f.LastMessage != "" {
 		path := rt.abs(f.LastMessage)
@@ -96,7 +95,7 @@ func (s *session) openReports(set *sinkSet) error {
 			o.Outputs = append(o.Outputs, out)
 		}
 		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
-		s.log.Attach(report.NewJSONLFile(filepath.Join(dir, "events.jsonl"), createFile))
+		s.log.Attach(report.NewJSONLFile(filepath.Join(dir, "events.jsonl"), liveFile))
 	}
 	if f.SignKey != "" {
 		signer, err := readSigner(rt.abs(f.SignKey))
@@ -182,78 +181,6 @@ func (rt *runtime) color(when string) bool {
 	return isTerminal(rt.stderr) || rt.getenv("FORCE_COLOR") == "1"
 }
 
-// createFile opens a report: it replaces path in one step when it is closed. A
-// target that is no regular file (a pipe, /dev/stdout) is written directly.
-func createFile(path string) (io.WriteCloser, error) {
-	real, fi, err := target(path)
-	if err != nil {
-		return nil, err
-	}
-	if fi != nil && !fi.Mode().IsRegular() {
-		return os.OpenFile(real, os.O_WRONLY, 0)
-	}
-	mode := fs.FileMode(0o644)
-	if fi != nil {
-		mode = fi.Mode().Perm()
-	}
-	p, err := renameio.NewPendingFile(real, renameio.WithPermissions(mode), renameio.WithTempDir(filepath.Dir(real)))
-	if err != nil {
-		return nil, err
-	}
-	return pending{p}, nil
-}
-
-// pending is a file that appears when it is closed.
-type pending struct{ *renameio.PendingFile }
-
-// Close replaces the old file.
-func (p pending) Close() error { return p.CloseAtomicallyReplace() }
-
-// Abort leaves the old file as it was.
-func (p pending) Abort() error { return p.Cleanup() }
-
-// target follows links, so that a report behind a link replaces the file and
-// not the link. A missing file is no error.
-func target(path string) (string, os.FileInfo, error) {
-	real, err := filepath.EvalSymlinks(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return path, nil, nil
-	case err != nil:
-		return "", nil, err
-	}
-	fi, err := os.Stat(real)
-	if err != nil {
-		return "", nil, err
-	}
-	if fi.IsDir() {
-		return "", nil, fmt.Errorf("%s is a folder", path)
-	}
-	return real, fi, nil
-}
-
-// appendFile opens a file of the CI service.
-func appendFile(path string) (io.WriteCloser, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-}
-
-// writableFile finds out before the run whether a report can be written after
-// it, and changes nothing.
-func writableFile(path string) error {
-	real, fi, err := target(path)
-	if err != nil {
-		return err
-	}
-	if fi != nil && !fi.Mode().IsRegular() {
-		return nil
-	}
-	probe, err := os.CreateTemp(filepath.Dir(real), ".nightshift-probe-")
-	if err != nil {
-		return errText(err)
-	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
-}
-
 // readSigner reads an unencrypted PEM private key.
 func readSigner(path string) (*report.Signer, error) {
 	data, err := os.ReadFile(path)
@@ -280,7 +207,12 @@ func readSigner(path string) (*report.Signer, error) {
 	if !ok {
 		return nil, fmt.Errorf("a key of type %T cannot sign", key)
 	}
-	return &report.Signer{Key: signer}, nil
+	public, err := x509.MarshalPKIXPublicKey(signer.Public())
+	if err != nil {
+		return nil, err
+	}
+	id := sha256.Sum256(public)
+	return &report.Signer{Key: signer, KeyID: "sha256:" + hex.EncodeToString(id[:])}, nil
 }
 
 // traceParent is the trace context that requests and commands carry.
