@@ -88,6 +88,9 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	if exists(o.Home) {
 		c.Spec.Show = append(c.Spec.Show, o.Home)
 	}
+	// So would the git folder of a linked work tree, and objects that a clone
+	// borrows.
+	c.Spec.Show = append(c.Spec.Show, o.Facts.GitFolders()...)
 	if err := checkRoots(c.Spec.Write, o); err != nil {
 		return nil, err
 	}

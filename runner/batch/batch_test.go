@@ -18,11 +18,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 const workerVar = "NIGHTSHIFT_BATCH_TEST_WORKER"
 
 func TestMain(m *testing.M) {
+	sandbox.Init(nil)
 	if out := os.Getenv(workerVar); out != "" {
 		os.Exit(worker(out))
 	}

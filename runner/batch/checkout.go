@@ -162,8 +162,10 @@ func (g *Git) Branch(ctx context.Context, repo, tree, branch string) error {
 	return err
 }
 
+// spec shows the host's /tmp, read-only: repositories and the objects that their
+// clones borrow may lie there.
 func (g *Git) spec(network bool, write string) sandbox.Spec {
-	s := sandbox.Spec{Mode: sandbox.WorkspaceWrite, Workspace: write, Write: []string{write}, Require: g.Require, HostTmp: false}
+	s := sandbox.Spec{Mode: sandbox.WorkspaceWrite, Workspace: write, Write: []string{write}, Require: g.Require, HostTmp: true}
 	if network {
 		s.Net.Mode = sandbox.NetHost
 		s.Require &^= sandbox.NetConfined
