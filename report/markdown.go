@@ -39,12 +39,16 @@ func mergedHead(runs []*Summary) string {
 		}
 		t.rows = append(t.rows, mergedRow(s))
 	}
-	return fmt.Sprintf("# nightshift: %s, %d failed\n\n", plural(len(runs), "run", "runs"), failed) + mdTable(t)
+	return fmt.Sprintf("# nightshift: %s, %d failed\n\n", plural(len(runs), "run", "runs"), failed) + mdTable(t) + "\n"
 }
 
 func mergedRow(s *Summary) []words {
+	cost := plain("–") // not known without prices
+	if s.Prices != nil {
+		cost = plain("%.4f", s.CostUSD)
+	}
 	return []words{outside(s.Run.ThreadID), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
-		plain("%.4f", s.CostUSD), plain("%d", s.Totals.Denials), plain("%d", s.Totals.FailedTools), plain("%d", len(s.Changes.Files))}
+		cost, plain("%d", s.Totals.Denials), plain("%d", s.Totals.FailedTools), plain("%d", len(s.Changes.Files))}
 }
 
 // markdown gathers blocks that each stand by themselves.
