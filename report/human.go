@@ -44,6 +44,8 @@ type Human struct {
 	started map[string]time.Time
 	working []activity // what is going on, the newest last
 	drawn   bool       // a progress line stands on the terminal
+	failure string     // the last error that was told
+	advice  string     // of the turn's failure, for the last line
 	workdir string
 	stop    chan struct{}
 	done    chan struct{}
@@ -132,10 +134,14 @@ func (h *Human) say(r event.Record) string {
 		if strings.HasPrefix(e.Message, "Reconnecting...") {
 			return "" // model.retried has said it
 		}
+		h.failure = e.Message
 		return h.line(styleBad, "error", "%s", PlainLine(e.Message, 2000))
 	case event.TurnFailed:
-		h.working = nil
-		return h.line(styleBad, "turn failed", "%s", PlainLine(withClass(e.Error.Message, e.Error.Class), 2000)) + h.hint(e.Error.Hint)
+		h.working, h.advice = nil, e.Error.Hint
+		if e.Error.Message == h.failure {
+			return "" // the error was told, and the last line tells class and hint
+		}
+		return h.line(styleBad, "turn failed", "%s", PlainLine(withClass(e.Error.Message, e.Error.Class), 2000))
 	case event.TurnCompleted:
 		h.working = nil
 	case event.RunCompleted:
@@ -442,7 +448,7 @@ func (h *Human) outcome(e event.RunCompleted) string {
 	switch {
 	case e.ExitCode != 0:
 		b.WriteString(h.line(styleBad, "failed", "%s (exit code %d)", PlainLine(withClass(cmp.Or(e.Message, e.Outcome), e.Class), 2000), e.ExitCode))
-		b.WriteString(h.hint(e.Hint))
+		b.WriteString(h.hint(cmp.Or(e.Hint, h.advice)))
 	case e.Totals.Denials > 0:
 		b.WriteString(h.line(styleWarn, "done", "but %s refused", plural(e.Totals.Denials, "action was", "actions were")))
 	}
