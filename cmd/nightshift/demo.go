@@ -46,6 +46,7 @@ func (c *demoCmd) Run(rt *runtime) error {
 	fmt.Fprintf(rt.stderr, "A repository with a failing test is in %s\n$ nightshift exec -s workspace-write --verify %q %q\n\n", repo, demo.Verify, demo.Prompt)
 
 	child := *rt
+	child.stdin = nil // the prompt is all there is
 	child.environ = append([]string{"CODEX_HOME=" + home}, slices.DeleteFunc(slices.Clone(rt.environ), func(e string) bool { return strings.HasPrefix(e, "CODEX_HOME=") })...)
 	cmd, err := parse(&child, []string{"exec", "-C", repo, "-s", "workspace-write", "--model-script", script,
 		"--report-dir", out, "--no-github", "--verify", demo.Verify, "--verify-rounds", "0", demo.Prompt})
