@@ -2,10 +2,13 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -36,6 +39,9 @@ func ParseSchema(name string, data []byte) (*Schema, error) {
 	default:
 		return nil, fmt.Errorf("output schema file %s is not a JSON schema: a schema is an object or a boolean", name)
 	}
+	if bad := extremeNumber(doc, ""); bad != "" {
+		return nil, fmt.Errorf("output schema file %s is not usable: %s", name, bad)
+	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(jsonschema.SchemeURLLoader{})
 	const url = "mem:///schema.json"
@@ -49,13 +55,54 @@ func ParseSchema(name string, data []byte) (*Schema, error) {
 	return s, nil
 }
 
+// Bounds of a number in a schema or an answer. They are far beyond what any
+// reader of the answer can hold; the exact arithmetic of a validation would take
+// all memory for 1e999999999.
+const (
+	maxDigits   = 1000
+	maxExponent = 400
+)
+
+// extremeNumber says which number in v is out of bounds, or nothing.
+func extremeNumber(v any, at string) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if bad := extremeNumber(e, at+"/"+k); bad != "" {
+				return bad
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if bad := extremeNumber(e, fmt.Sprintf("%s/%d", at, i)); bad != "" {
+				return bad
+			}
+		}
+	case json.Number:
+		digits, exponent, _ := strings.Cut(strings.ToLower(v.String()), "e")
+		n := 0
+		var err error
+		if exponent != "" {
+			n, err = strconv.Atoi(exponent)
+		}
+		if err != nil || n > maxExponent || n < -maxExponent || len(digits) > maxDigits {
+			return fmt.Sprintf("%s: a number of %d characters is out of range", cmp.Or(at, "/"), len(v))
+		}
+	}
+	return ""
+}
+
 // jsonPosition adds line and column to a syntax error.
 func jsonPosition(data []byte, err error) error {
 	var syn *json.SyntaxError
-	if !errors.As(err, &syn) {
+	at := len(data)
+	switch {
+	case errors.As(err, &syn):
+		at = min(max(int(syn.Offset)-1, 0), at) // the offset counts the character that is wrong
+	case !errors.Is(err, io.ErrUnexpectedEOF):
 		return err
 	}
-	before := data[:min(int(syn.Offset), len(data))]
+	before := data[:at]
 	line := bytes.Count(before, []byte("\n")) + 1
 	col := len(before) - bytes.LastIndexByte(before, '\n')
 	return fmt.Errorf("%d:%d: %w", line, col, err)
@@ -101,8 +148,10 @@ func (s *Schema) Check(answer []byte) []string {
 	if err != nil {
 		return []string{"the answer is not one JSON value: " + err.Error()}
 	}
-	err = s.compiled.Validate(doc)
-	if err == nil {
+	if bad := extremeNumber(doc, ""); bad != "" {
+		return []string{bad}
+	}
+	if err = s.compiled.Validate(doc); err == nil {
 		return nil
 	}
 	var ve *jsonschema.ValidationError
