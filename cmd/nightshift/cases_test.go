@@ -160,7 +160,7 @@ func (w *world) runCase(t *testing.T, c unattended, step caseStep) *observed {
 	t.Helper()
 	seen := &observed{world: w, from: len(w.server.Requests()), before: map[string][]byte{}}
 	seen.remember(c)
-	p := process{dir: w.ws, timeout: time.Duration(step.TimeoutS * float64(time.Second)), oneLine: step.Stdout == "@close_after_first_line"}
+	p := process{program: w.program, dir: w.ws, timeout: time.Duration(step.TimeoutS * float64(time.Second)), oneLine: step.Stdout == "@close_after_first_line"}
 	if p.timeout == 0 {
 		p.timeout = time.Minute
 	}
@@ -254,9 +254,10 @@ func stdinOf(t *testing.T, raw json.RawMessage) input {
 	var built struct {
 		Prefix, Repeat, Suffix string
 		Times                  int
+		Base64                 []byte
 	}
 	if err := json.Unmarshal(raw, &built); err != nil {
 		t.Fatal(err)
 	}
-	return input{text: built.Prefix + strings.Repeat(built.Repeat, built.Times) + built.Suffix}
+	return input{text: string(built.Base64) + built.Prefix + strings.Repeat(built.Repeat, built.Times) + built.Suffix}
 }

@@ -193,7 +193,7 @@ func (w *world) layOut(t *testing.T, s scenario) {
 
 func (w *world) runStep(t *testing.T, step scenarioStep) result {
 	t.Helper()
-	p := process{dir: w.ws, env: append(w.env(), "MOCK_API_KEY=dummy-key", "CODEX_API_KEY=dummy-key"), timeout: time.Minute}
+	p := process{program: w.program, dir: w.ws, env: append(w.env(), "MOCK_API_KEY=dummy-key", "CODEX_API_KEY=dummy-key"), timeout: time.Minute}
 	for _, a := range step.Argv {
 		p.args = append(p.args, w.fill(a))
 	}

@@ -15,6 +15,10 @@ import (
 // program, linked so that its system folder can be chosen, under both names.
 var built string
 
+// programVariable names another program to run the end-to-end tests with: the
+// reference, to see what it does with a case or a scenario.
+const programVariable = "NIGHTSHIFT_TEST_PROGRAM"
+
 func TestMain(m *testing.M) {
 	sandbox.Init(runner.Helpers())
 	os.Exit(buildAndRun(m))
@@ -31,7 +35,14 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if os.Getenv("NIGHTSHIFT_TEST_CHILD") == "" {
+	if path := os.Getenv(programVariable); path != "" {
+		for _, name := range []string{"nightshift", "codex"} {
+			if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+	} else if os.Getenv("NIGHTSHIFT_TEST_CHILD") == "" {
 		cmd := exec.Command("go", "build", "-ldflags=-X main.systemDir=$NIGHTSHIFT_TEST_SYSTEM_DIR", "-o", filepath.Join(dir, "nightshift"), ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
