@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// OwnKey ends the description of a key that the reference does not know.
+const OwnKey = " Known to nightshift only."
+
 // Schema is the JSON Schema (draft 2020-12) of config.toml or requirements.toml;
 // name is "config" or "requirements".
 func Schema(name string) ([]byte, error) {
@@ -37,6 +40,9 @@ func (s *schema) json() map[string]any {
 		doc := s.key.doc
 		if s.key.unused {
 			doc = strings.TrimSpace("Without effect in an unattended run. " + doc)
+		}
+		if s.key.ours {
+			doc += OwnKey
 		}
 		if doc != "" {
 			out["description"] = doc
