@@ -62,7 +62,7 @@ type entry struct {
 	argv     []string
 	account  *account
 	started  chan error // one value
-	terminal chan *os.File
+	terminal chan struct{}
 	exited   bool
 	exit     Exit
 }
@@ -275,7 +275,10 @@ func (c *initConn) terminal(id uint32, fds []int) {
 		confine.CloseAll(fds)
 		return
 	}
-	e.terminal <- os.NewFile(uintptr(fds[0]), "terminal")
+	f := os.NewFile(uintptr(fds[0]), "terminal")
+	// Here and not where it is awaited: the command may end before that.
+	e.p.in, e.p.out = f, &outputReader{f: f}
+	e.terminal <- struct{}{}
 }
 
 func (c *initConn) refused(id uint32, m *confine.RefusedMessage) {

@@ -43,7 +43,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2), terminal: make(chan *os.File, 1)}
+	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2), terminal: make(chan struct{}, 1)}
 	if err := conn.order(ctx, e, &c, &s, b.group); err != nil {
 		return nil, errors.Join(err, p.discard())
 	}
@@ -187,8 +187,7 @@ func (e *entry) await(ctx context.Context) error {
 	defer timeout.Stop()
 	if e.p.tty {
 		select {
-		case f := <-e.terminal:
-			e.p.in, e.p.out = f, &outputReader{f: f}
+		case <-e.terminal:
 		case err := <-e.started:
 			if err == nil {
 				err = errors.New("sandbox: the command has no terminal")
