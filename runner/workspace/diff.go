@@ -1,14 +1,18 @@
 package workspace
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -135,10 +139,7 @@ func (d *Dir) append(ctx context.Context, s *scope, tree string, patch *strings.
 	}
 	out.Files = append(out.Files, files...)
 	room := d.o.PatchBytes - int64(patch.Len())
-	c := s.view.call("", append(common, "-p", "--binary", "--full-index", "--src-prefix=a/"+s.prefix, "--dst-prefix=b/"+s.prefix,
-		s.first.tree, tree)...)
-	c.max = int(room)
-	text, err := s.view.git.run(ctx, c)
+	text, err := s.patch(ctx, common, tree, files, int(room))
 	if errors.Is(err, errTooMuchOutput) {
 		return fmt.Errorf("the patch is larger than %d bytes; the files are listed without it", d.o.PatchBytes)
 	}
@@ -147,6 +148,60 @@ func (d *Dir) append(ctx context.Context, s *scope, tree string, patch *strings.
 	}
 	patch.Write(text)
 	return nil
+}
+
+// patch makes the patch of one work tree. It travels in JSON, so every file of
+// it must be valid UTF-8: a text that is not (Latin-1, say) is written as a
+// binary difference, which keeps its bytes.
+func (s *scope) patch(ctx context.Context, common []string, tree string, files []event.FileStat, room int) ([]byte, error) {
+	c := s.view.call("", append(common, "-p", "--binary", "--full-index", "--src-prefix=a/"+s.prefix, "--dst-prefix=b/"+s.prefix,
+		s.first.tree, tree)...)
+	c.max = room
+	text, err := s.view.git.run(ctx, c)
+	if err != nil || utf8.Valid(text) {
+		return text, err
+	}
+	name := filepath.Join(s.view.dir, "info/attributes")
+	old, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.WriteFile(name, append(append(old, '\n'), binaryAttributes(text, files, s.prefix)...), 0o600); err != nil {
+		return nil, err
+	}
+	text, err = s.view.git.run(ctx, c)
+	if err == nil && !utf8.Valid(text) {
+		err = errors.New("the patch is not valid UTF-8; the files are listed without it")
+	}
+	return text, errors.Join(err, os.WriteFile(name, old, 0o600))
+}
+
+// binaryAttributes names the files whose part of the patch is not UTF-8. The
+// parts come in the order of the list; if they cannot be told apart, all files
+// are named.
+func binaryAttributes(text []byte, files []event.FileStat, prefix string) []byte {
+	parts := bytes.Split(append([]byte("\n"), text...), []byte("\ndiff --git "))[1:]
+	if len(parts) != len(files) {
+		return []byte("* -diff\n")
+	}
+	var b bytes.Buffer
+	for i, p := range parts {
+		if utf8.Valid(p) {
+			continue
+		}
+		for _, path := range []string{files[i].Path, files[i].OldPath} {
+			if path != "" {
+				fmt.Fprintf(&b, "%s -diff\n", attributePattern(strings.TrimPrefix(path, prefix)))
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+// attributePattern is path as a pattern of gitattributes that matches it alone.
+func attributePattern(path string) string {
+	escaped := strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[").Replace("/" + path)
+	return strconv.Quote(escaped)
 }
 
 // parseStat reads the output of diff-tree -z --raw --numstat: first all raw
