@@ -175,10 +175,35 @@ func (r *resolved) roots(s *Spec) error {
 			continue
 		}
 		r.write = append(r.write, dir)
+		r.noteOwner(dir)
 	}
 	slices.SortFunc(r.write, byLength)
 	r.write = slices.Compact(r.write)
 	return errors.Join(errs...)
+}
+
+// noteOwner tells when commands, which have no privileges even as user 0, may not
+// write a root: in containers the workspace often belongs to somebody else.
+func (r *resolved) noteOwner(dir string) {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return
+	}
+	groups, err := os.Getgroups()
+	inGroup := int(st.Gid) == os.Getegid() || err == nil && slices.Contains(groups, int(st.Gid))
+	var bits uint32
+	switch {
+	case int(st.Uid) == os.Geteuid():
+		bits = st.Mode & unix.S_IWUSR
+	case inGroup:
+		bits = st.Mode & unix.S_IWGRP
+	default:
+		bits = st.Mode & unix.S_IWOTH
+	}
+	if bits == 0 {
+		r.notes = append(r.notes, fmt.Sprintf("commands run as user %d without privileges and may not write in %s, which belongs to user %d (mode %#o): give it to them, or run as that user",
+			os.Geteuid(), dir, st.Uid, st.Mode&0o7777))
+	}
 }
 
 func byLength(a, b string) int {

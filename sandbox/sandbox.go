@@ -1,14 +1,50 @@
 // Package sandbox runs programs confined and says what was enforced.
 //
 // A [Spec] asks for guarantees, not mechanisms. [Probe] tells which guarantees
-// this kernel and container can give, by which mechanism, or why not and what
-// to do. [Open] applies a Spec once; [Sandbox.Start] runs one command in it.
-// A required guarantee that cannot be had is an [*UnsupportedError] before
-// anything runs: nothing weakens by itself.
+// this kernel and container can give, by which mechanism, or why not and what to
+// do. [Open] applies a Spec once; [Sandbox.Start] runs one command in it:
 //
-// The package knows no policy files and no model. Its parent process must call
-// [Init] first thing in main, since confinement happens in a re-executed copy
-// of the program.
+//	func main() {
+//		sandbox.Init(nil) // first: copies of the program that confine never come back
+//		box, err := sandbox.Open(ctx, sandbox.Spec{
+//			Mode: sandbox.WorkspaceWrite, Workspace: dir, ProtectNames: []string{".git"},
+//			Deny: sandbox.DefaultDeny(home, ""), Require: sandbox.DefaultRequire,
+//		})
+//		…
+//		p, err := box.Start(ctx, sandbox.Command{Argv: []string{"make", "test"}, Env: env})
+//		_, err = io.Copy(log, p.Output())
+//		exit, err := p.Wait()
+//
+// # How it works
+//
+// Open starts one process, the init (package confine): in new user, mount, pid,
+// network, ipc and uts namespaces it builds the file system that commands see and
+// prepares Landlock and the system call filter. Start has it fork a supervisor in
+// a pid namespace of its own, which forks the command; when the command ends, the
+// kernel ends everything else in that namespace. So a command costs two forks, a
+// /proc and an exec, and no start of a Go program.
+//
+// Namespaces are the wall. Landlock repeats what the mounts say in another part
+// of the kernel, the filter closes what neither sees, control groups limit.
+// Where namespaces are refused as root, root does without the user namespace;
+// where they are refused altogether, Open refuses too, unless Spec.Degrade names
+// the weaker mechanism.
+//
+// # What is promised
+//
+// A required guarantee that cannot be had is an [*UnsupportedError] before
+// anything runs: nothing weakens by itself. When Wait has returned, nothing of the
+// command is left. When the caller dies, however it dies, its commands die. No
+// function here waits without a bound, except Wait for a command that runs.
+//
+// # What is not
+//
+// Commands of one Sandbox are not confined against each other beyond their
+// processes. What they may write they may fill with anything: what later steps
+// execute from a workspace is the business of who reads the diff. Covert channels,
+// and bugs of the kernel that the filter leaves reachable, are not covered.
+//
+// The package knows no policy files and no model, and reads no environment.
 package sandbox
 
 import (
