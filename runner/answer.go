@@ -124,7 +124,11 @@ func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted,
 	start := r.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, verifyTimeout, errVerifyTimeout)
 	defer cancel()
-	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.context.shell, "-lc", cmd}, Dir: r.Workdir, Env: r.childEnv("")})
+	how := "-lc"
+	if !r.cfg.AllowLoginShell {
+		how = "-c"
+	}
+	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.context.shell, how, cmd}, Dir: r.Workdir, Env: r.childEnv("")})
 	if err != nil {
 		return v, fmt.Errorf("--verify %q: %w", cmd, err)
 	}

@@ -62,7 +62,7 @@ func (r *run) openTools(ctx context.Context, conf *Confinement) error {
 	}
 	r.startServers(ctx, conf)
 	r.tools.builtin = tool.Builtin(tool.Deps{Log: r.log, Box: func(context.Context) (*sandbox.Sandbox, error) { return r.box, nil },
-		Policy: r.Policy, Workdir: r.Workdir, Shell: r.context.shell, Env: r.childEnv, Scope: conf.PatchScope(),
+		Policy: r.Policy, Workdir: r.Workdir, Shell: r.context.shell, NoLogin: !r.cfg.AllowLoginShell, Env: r.childEnv, Scope: conf.PatchScope(),
 		Limits: conf.Spec.Limits, Mask: r.Mask, UpdatePlan: r.cfg.UpdatePlan, ViewImage: r.cfg.ViewImage, WebSearch: r.cfg.WebSearch, Now: r.Now})
 	r.tools.list = r.tools.builtin.Tools()
 	r.openAgents(ctx)

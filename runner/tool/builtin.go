@@ -32,6 +32,9 @@ type Deps struct {
 	Workdir string
 	// Shell is the absolute path of the user's shell.
 	Shell string
+	// NoLogin: login shells are not allowed, so a call that says nothing of it
+	// gets a plain one.
+	NoLogin bool
 	// Env is the environment of one call's commands.
 	Env func(callID string) []string
 	// Scope says where patches may write.

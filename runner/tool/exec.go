@@ -23,6 +23,12 @@ import (
 //go:embed exec_command.md
 var execDescription string
 
+// What the description says of login, and what it says where policy forbids it.
+const (
+	loginDefault = "Default true; false uses -c."
+	loginRefused = "Not allowed here: leave it out, and -c is used."
+)
+
 const (
 	yieldDefault = 10_000 // milliseconds
 	yieldLeast   = 250
@@ -70,7 +76,11 @@ func (t *execTool) Name() string   { return "exec_command" }
 func (t *execTool) Parallel() bool { return true }
 
 func (t *execTool) Spec() json.RawMessage {
-	return functionSpec(t.Name(), execDescription, execShape())
+	description := execDescription
+	if t.set.deps.NoLogin {
+		description = strings.Replace(description, loginDefault, loginRefused, 1)
+	}
+	return functionSpec(t.Name(), description, execShape())
 }
 
 // command is a call made definite.
@@ -85,6 +95,9 @@ func (t *execTool) command(a execArgs) command {
 	c := command{execArgs: a, dir: t.set.absolute(a.Workdir)}
 	if c.Shell == "" {
 		c.Shell = t.set.deps.Shell
+	}
+	if c.Login == nil && t.set.deps.NoLogin {
+		c.Login = new(bool)
 	}
 	c.argv = []string{c.Shell, "-lc", c.Cmd}
 	if !c.login() {

@@ -96,6 +96,18 @@ func TestCommandThatCannotStart(t *testing.T) {
 	}
 }
 
+// Where login shells are not allowed, a call that says nothing of it is not
+// refused: the model gets a plain shell.
+func TestWithoutLoginShells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sandbox.WorkspaceWrite, func(d *Deps, _ *sandbox.Spec) { d.NoLogin = true })
+	said, _ := r.exec("shopt -q login_shell || echo plain")
+	wants(t, said, answerOf("0", "plain\n"))
+	if got := r.commands()[0].Command; got != "/bin/bash -c 'shopt -q login_shell || echo plain'" {
+		t.Error(got)
+	}
+}
+
 func TestYieldAndPoll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sandbox.WorkspaceWrite)

@@ -266,6 +266,9 @@ func TestSpecs(t *testing.T) {
 	if d := cmp.Diff(want, names); d != "" {
 		t.Error(d)
 	}
+	if spec := string(Builtin(Deps{NoLogin: true}).Specs()[0]); !strings.Contains(spec, loginRefused) || strings.Contains(spec, loginDefault) {
+		t.Errorf("without login shells the model is told: %s", spec)
+	}
 	if got := len(Builtin(Deps{}).Specs()); got != 3 {
 		t.Errorf("without options %d tools are offered, want 3", got)
 	}
