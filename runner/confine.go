@@ -188,6 +188,7 @@ func (c *Confinement) openHostTmp(s policy.SandboxConfig) {
 func (c *Confinement) deny(configured []string, o ConfineOptions) {
 	list := slices.Clone(configured)
 	list = append(list, c.controlFiles()...)
+	list = append(list, c.forbiddenPrograms(o.Policy.ForbiddenExecutables())...)
 	for _, d := range sandbox.DefaultDeny(o.UserHome, o.Home) {
 		// Somebody who works below such a folder wants it: what lies in it is
 		// denied one by one then, by policy.
@@ -402,6 +403,32 @@ func realPath(path string) string {
 func isFolder(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
+}
+
+// forbiddenPrograms finds the files of programs that a rule forbids outright, so
+// that they cannot be executed either where the rule's reader cannot look (an
+// interpreter, a script on disk). A link to a program of another name (busybox,
+// coreutils) stays: covering its target would take other programs away.
+func (c *Confinement) forbiddenPrograms(names []string) []string {
+	path, _ := c.lookupEnv("PATH")
+	dirs := append(filepath.SplitList(path), "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+	var out []string
+	for _, name := range names {
+		candidates := []string{name}
+		if !filepath.IsAbs(name) {
+			candidates = nil
+			for _, d := range dirs {
+				candidates = append(candidates, filepath.Join(d, name))
+			}
+		}
+		for _, p := range candidates {
+			real, err := filepath.EvalSymlinks(p)
+			if err == nil && strings.HasPrefix(filepath.Base(real), filepath.Base(name)) && !slices.Contains(out, real) {
+				out = append(out, real)
+			}
+		}
+	}
+	return out
 }
 
 // secretParts are what CODEX_HOME holds that no command may read, whatever the
