@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -181,7 +182,7 @@ func (p *Policy) constraints(name string, path []string) []Constraint {
 		list(q.logins, "allowed_login_methods")
 	case "sandbox.degrade":
 		list(q.degrade, "sandbox.allowed_degrade")
-	case "sandbox_workspace_write.network_access":
+	case "sandbox_workspace_write.network_access", "permissions.network.enabled", "permissions.network.allowed_domains", "permissions.network.denied_domains":
 		for _, n := range q.networks {
 			out = append(out, Constraint{"experimental_network", n.at.value(), n.at.origin()})
 		}
@@ -252,5 +253,11 @@ func show(v any) string {
 	case []string:
 		return "[" + strings.Join(x, ", ") + "]"
 	}
-	return fmt.Sprint(v)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/policy/rules"
@@ -268,10 +268,11 @@ func overview(p *policy.Policy) policyOverview {
 	return o
 }
 
-// overviewKeys are the values that are set, and those everybody asks about.
+// overviewKeys are the values that are set, and those everybody asks about. What
+// stands inside a list is shown with the list.
 func overviewKeys(p *policy.Policy) []string {
-	keys := p.Keys()
-	for _, k := range []string{"approval_policy", "model", "sandbox_mode", "web_search"} {
+	keys := slices.DeleteFunc(slices.Clone(p.Keys()), func(k string) bool { return strings.Contains(k, "].") })
+	for _, k := range []string{"allow_login_shell", "approval_policy", "model", "sandbox_mode", "sandbox_workspace_write.network_access", "web_search"} {
 		if _, set := p.Origins()[k]; !set {
 			keys = append(keys, k)
 		}
@@ -280,33 +281,39 @@ func overviewKeys(p *policy.Policy) []string {
 }
 
 func printOverview(w io.Writer, p *policy.Policy) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
 	for _, k := range overviewKeys(p) {
 		e := p.Explain(k)
-		value, err := json.Marshal(e.Value)
+		value, err := compactJSON(e.Value)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", k, value, e.Origin)
+		fmt.Fprintf(&b, "%s = %s  (%s)\n", k, value, e.Origin)
 		for _, c := range e.Constraint {
-			bound, err := json.Marshal(c.Value)
+			bound, err := compactJSON(c.Value)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(t, "  requirement %s\t%s\t%s\n", c.Requirement, bound, c.Origin)
+			fmt.Fprintf(&b, "    bound by %s %s  (%s)\n", c.Requirement, bound, c.Origin)
 		}
 	}
-	fmt.Fprintf(t, "rules\t%d on commands, %d on hosts\t\n", len(p.Rules().Rules()), len(p.Rules().Network()))
-	fmt.Fprintf(t, "digest\t%s\t\n", p.Digest())
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	fmt.Fprintf(&b, "\n%d rules on commands, %d on hosts\npolicy digest %s\n", len(p.Rules().Rules()), len(p.Rules().Network()), p.Digest())
 	for _, n := range p.Notices() {
-		if _, err := fmt.Fprintf(w, "notice: %s\n", n.Message); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "notice: %s\n", n.Message)
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// compactJSON is a value on one line, with < and & as they are.
+func compactJSON(v any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
 // policyLintCmd checks files of a policy repository.
@@ -468,11 +475,11 @@ func printDiff(w io.Writer, d policyDiff) error {
 		if v == nil {
 			return "(not set)"
 		}
-		data, err := json.Marshal(v)
+		text, err := compactJSON(v)
 		if err != nil {
 			return fmt.Sprint(v)
 		}
-		return string(data)
+		return text
 	}
 	if len(d.Requirements) == 0 {
 		b.WriteString("the files demand the same\n")
