@@ -53,7 +53,7 @@ func casesOf(s *Summary) []testCase {
 }
 
 func outcomeCase(s *Summary) testCase {
-	c := testCase{class: "nightshift.run", name: "outcome: " + cmp.Or(s.Run.Mode, "run"), failed: !s.Success(), took: millis(s.DurationMS)}
+	c := testCase{class: "nightshift.run", name: "outcome: " + cmp.Or(s.Run.Task, s.Run.Mode, "run"), failed: !s.Success(), took: millis(s.DurationMS)}
 	var b strings.Builder
 	for _, a := range s.Attention {
 		fmt.Fprintf(&b, "%s: %s\n", a.Class, a.Message)
@@ -87,5 +87,8 @@ func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecon
 
 // title names a run in a list of several.
 func title(s *Summary) string {
+	if s.Run.Task != "" {
+		return "nightshift task " + s.Run.Task
+	}
 	return strings.TrimSpace("nightshift " + s.Run.Mode + " " + s.Run.ThreadID)
 }

@@ -87,6 +87,9 @@ func judged(s string, good bool) words {
 // first, details after.
 func document(s *Summary) doc {
 	d := doc{title: "nightshift: " + headline(s), ok: s.Success()}
+	if s.Run.Task != "" {
+		d.title = "nightshift: " + PlainLine(s.Run.Task, 100) + ": " + headline(s)
+	}
 	add := func(title string, blocks ...block) {
 		var kept []block
 		for _, b := range blocks {

@@ -162,7 +162,7 @@ func runFacts(s *Summary) facts {
 	r := s.Run
 	out := facts{{"Version", outside(r.Version)}, {"Mode", outside(r.Mode)}, {"Thread", outside(r.ThreadID)}}
 	for _, kv := range [][2]string{{"Parent thread", r.ParentID}, {"Provider", r.Provider}, {"Effort", r.Effort}, {"Workdir", r.Workdir},
-		{"Sandbox mode", r.Sandbox}, {"Approval policy", r.Approval}, {"Network", r.Network}, {"Requester", r.Requester}, {"Job", r.Job}} {
+		{"Sandbox mode", r.Sandbox}, {"Approval policy", r.Approval}, {"Network", r.Network}, {"Requester", r.Requester}, {"Job", r.Job}, {"Task", r.Task}} {
 		if kv[1] != "" {
 			out = append(out, fact{kv[0], outside(kv[1])})
 		}

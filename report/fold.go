@@ -159,7 +159,7 @@ func (f *Fold) runStarted(e event.RunStarted) {
 		Version: e.Version, Mode: e.Mode, ThreadID: e.ThreadID, ParentID: e.ParentID, Model: e.Model,
 		Provider: e.Provider, Effort: e.Effort, Workdir: cut(e.Workdir, maxTitle), Sandbox: e.Sandbox,
 		Approval: e.Approval, Network: e.Network, Prompt: cut(e.Prompt, maxPrompt),
-		Requester: cut(e.Requester, maxTitle), Job: cut(e.Job, maxTitle),
+		Requester: cut(e.Requester, maxTitle), Job: cut(e.Job, maxTitle), Task: cut(e.Task, maxTitle),
 	}
 	f.s.Policy = Policy{Digest: e.PolicyDigest, Origins: e.Origins}
 	f.s.Git, f.s.Prices = e.Git, e.Prices

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -47,7 +48,7 @@ func mergedRow(s *Summary) []words {
 	if s.Prices != nil {
 		cost = plain("%.4f", s.CostUSD)
 	}
-	return []words{outside(s.Run.ThreadID), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
+	return []words{outside(cmp.Or(s.Run.Task, s.Run.ThreadID)), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
 		cost, plain("%d", s.Totals.Denials), plain("%d", s.Totals.FailedTools), plain("%d", len(s.Changes.Files))}
 }
 

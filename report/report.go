@@ -129,6 +129,7 @@ type Run struct {
 	Prompt    string `json:"prompt"`
 	Requester string `json:"requester,omitempty"`
 	Job       string `json:"job,omitempty"`
+	Task      string `json:"task,omitempty"` // of a batch
 }
 
 // Attention is one thing a reader should not miss. Class is a stable word.

@@ -21,6 +21,7 @@ import (
 type contextFacts struct {
 	base      []model.Item // context messages; a compaction begins with them again
 	lastInput int64        // tokens of the last response
+	broken    []model.Item // what the last attempt had finished before it failed
 	fallbacks []string
 	gates     gates
 	shell     string
@@ -105,7 +106,7 @@ func (r *run) startedEvent() event.RunStarted {
 	return event.RunStarted{Version: r.Version, Mode: r.Mode, ThreadID: r.Thread.ID, ParentID: r.Thread.ParentID,
 		Model: r.cfg.Model, Provider: r.cfg.ModelProvider, Effort: r.cfg.ReasoningEffort, Workdir: r.Workdir,
 		Sandbox: r.cfg.SandboxMode, Approval: r.cfg.ApprovalPolicy, Network: r.network(), Prompt: r.Prompt,
-		Requester: r.Requester, Job: r.Job, PolicyDigest: r.Policy.Digest(), Origins: r.Policy.Origins(),
+		Requester: r.Requester, Job: r.Job, Task: r.Task, PolicyDigest: r.Policy.Digest(), Origins: r.Policy.Origins(),
 		Git: r.context.facts.State(), Prices: priceTable(r.cfg.Prices)}
 }
 

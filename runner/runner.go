@@ -60,6 +60,7 @@ type Options struct {
 	Strict           bool
 	FailOn           string // review: severity that fails the run
 	Requester, Job   string
+	Task             string // id of the batch's task, if any
 	TraceParent      string
 	NewID            func() string    // UUIDv7; safe for concurrent use
 	Now              func() time.Time // nil: time.Now

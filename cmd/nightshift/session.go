@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -68,6 +69,8 @@ type session struct {
 	cred    *auth.Credential
 	// notices wait for the run's first record.
 	notices []event.Notice
+	// task is the id of the batch's task that this run is, "" outside a batch.
+	task string
 }
 
 func (rt *runtime) session(f *runFlags, mode string) *session {
@@ -109,7 +112,7 @@ func (s *session) clock() {
 	if !s.flags.Deterministic {
 		return
 	}
-	c := &fixedClock{t: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
+	c := &fixedClock{t: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), task: s.task}
 	s.now, s.newID = c.now, c.id
 }
 
@@ -129,11 +132,11 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	prompt, err := s.readPrompt(src)
-	if err != nil {
+	if err := s.loadPolicy(); err != nil {
 		return nil, err
 	}
-	if err := s.loadPolicy(); err != nil {
+	prompt, err := s.readPrompt(src)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.checkProject(); err != nil {
@@ -162,7 +165,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
 		Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
-		InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
+		Task: s.task, InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}
@@ -223,33 +226,26 @@ func (s *session) keyFromStdin(src *promptSources) (string, error) {
 	return key, nil
 }
 
+// readPrompt waits for stdin no longer than the run may take.
 func (s *session) readPrompt(src promptSources) (string, error) {
 	if s.promptFn != nil {
 		return s.promptFn()
 	}
-	return s.rt.prompt(src)
+	ctx, cancel := context.WithCancelCause(s.rt.ctx)
+	defer cancel(nil)
+	if w := s.policy.Config().Limits.MaxWallTime; w > 0 {
+		defer time.AfterFunc(w, func() { cancel(&runner.LimitError{Limit: "max_wall", Max: w.String(), Used: w.String()}) }).Stop()
+	}
+	src.silence = s.flags.IdlePromptWait
+	return s.rt.prompt(ctx, src)
 }
 
 // loadPolicy reads every layer. What is wrong in any of them is told at once.
 func (s *session) loadPolicy() error {
-	src := policy.Sources{
-		Files: osFiles{}, SystemDir: s.rt.systemDir, Home: s.home, UserHome: s.rt.userHome(), Cwd: s.workdir,
-		Profile: s.flags.Profile, Flags: s.flags.policyFlags(s.rt), IgnoreUser: s.flags.IgnoreUserConfig,
-		IgnoreRules: s.flags.IgnoreRules, Strict: s.flags.StrictConfig, LookupEnv: s.rt.lookupEnv,
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("the host name cannot be read: %w", err)
-	}
-	src.Hostname = host
-	for _, r := range s.flags.Requirements {
-		src.Requirements = append(src.Requirements, s.rt.abs(r))
-	}
-	overrides, err := s.flags.overrides(s.workdir)
+	src, err := s.policySources()
 	if err != nil {
 		return err
 	}
-	src.Overrides = overrides
 	s.policy, err = policy.Load(src)
 	if err != nil {
 		return err
@@ -258,6 +254,25 @@ func (s *session) loadPolicy() error {
 		s.mask.Add(value, name)
 	}
 	return s.attachTelemetry()
+}
+
+// policySources are the layers that the flags and the machine name.
+func (s *session) policySources() (policy.Sources, error) {
+	src := policy.Sources{
+		Files: osFiles{}, SystemDir: s.rt.systemDir, Home: s.home, UserHome: s.rt.userHome(), Cwd: s.workdir,
+		Profile: s.flags.Profile, Flags: s.flags.policyFlags(s.rt), IgnoreUser: s.flags.IgnoreUserConfig,
+		IgnoreRules: s.flags.IgnoreRules, Strict: s.flags.StrictConfig, LookupEnv: s.rt.lookupEnv,
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return src, fmt.Errorf("the host name cannot be read: %w", err)
+	}
+	src.Hostname = host
+	for _, r := range s.flags.Requirements {
+		src.Requirements = append(src.Requirements, s.rt.abs(r))
+	}
+	src.Overrides, err = s.flags.overrides(s.workdir)
+	return src, err
 }
 
 // agents is the pool of sub-agents, nil where the configuration wants none.
@@ -358,9 +373,19 @@ func (s *session) readSchema() (*runner.Schema, error) {
 // makeRuntime makes the run's private folder. It is outside every workspace and
 // removed at the end.
 func (s *session) makeRuntime() (string, error) {
-	dir, err := os.MkdirTemp("", "nightshift-")
-	if err != nil {
-		return "", fmt.Errorf("no private folder for the run: %w", err)
+	dir := ""
+	if s.flags.Deterministic {
+		// The log names it; a name that is taken is nothing to wait for.
+		sum := sha256.Sum256([]byte(s.workdir))
+		if name := filepath.Join(os.TempDir(), fmt.Sprintf("nightshift-%x", sum[:8])); os.Mkdir(name, 0o700) == nil {
+			dir = name
+		}
+	}
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "nightshift-"); err != nil {
+			return "", fmt.Errorf("no private folder for the run: %w", err)
+		}
 	}
 	s.cleanup = append(s.cleanup, func() { removeAll(dir) })
 	return filepath.EvalSymlinks(dir)
@@ -578,11 +603,13 @@ func (s *session) closeCredential() error {
 	return s.cred.Close(ctx)
 }
 
-// fixedClock counts instead of looking: ids and times of --deterministic.
+// fixedClock counts instead of looking: ids and times of --deterministic. The
+// runs of a batch have ids of their own.
 type fixedClock struct {
-	t  time.Time
-	mu sync.Mutex
-	n  int
+	t    time.Time
+	task string
+	mu   sync.Mutex
+	n    int
 }
 
 func (c *fixedClock) now() time.Time { return c.t }
@@ -591,5 +618,10 @@ func (c *fixedClock) id() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n++
-	return fmt.Sprintf("00000000-0000-7000-8000-%012d", c.n)
+	prefix := "00000000-0000"
+	if c.task != "" {
+		sum := sha256.Sum256([]byte(c.task))
+		prefix = fmt.Sprintf("%x-%x", sum[:4], sum[4:6])
+	}
+	return fmt.Sprintf("%s-7000-8000-%012d", prefix, c.n)
 }

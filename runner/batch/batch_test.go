@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -169,32 +167,6 @@ func TestChangedTaskRunsAgain(t *testing.T) {
 	}
 }
 
-func TestBudgets(t *testing.T) {
-	for name, b := range map[string]Budget{
-		"money":   {CostUSD: 3},
-		"tokens":  {Tokens: 300},
-		"failure": {FailureRate: 0.5, FailureMin: 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t.TempDir(), 20)
-			o.Workers, o.Budget = 1, b
-			o.Work = func(context.Context, Task, Workspace) (Result, error) {
-				r := Result{Outcome: "success", CostUSD: 1}
-				r.Usage.Input = 100
-				if name == "failure" {
-					r.Outcome, r.ExitCode = "failed", 1
-				}
-				return r, nil
-			}
-			sum, err := Run(context.Background(), o)
-			var spent *BudgetError
-			if !errors.As(err, &spent) || sum.Ran > 4 || len(sum.Missing) < 16 || sum.Stopped == "" {
-				t.Errorf("ran %d, missing %d, %v", sum.Ran, len(sum.Missing), err)
-			}
-		})
-	}
-}
-
 func TestStoppedBatchGoesOn(t *testing.T) {
 	o := options(t.TempDir(), 8)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -222,75 +194,6 @@ func TestStoppedBatchGoesOn(t *testing.T) {
 	}
 }
 
-func TestShardsPartition(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 7, 32} {
-		counts := make([]int, n)
-		for _, task := range tasksN(2000) {
-			owners := 0
-			for i := range n {
-				if (Shard{i, n}).Has(task.ID) {
-					owners++
-					counts[i]++
-				}
-			}
-			if owners != 1 {
-				t.Fatalf("%s has %d owners of %d", task.ID, owners, n)
-			}
-		}
-		if low := slices.Min(counts); low < 2000/n/2 {
-			t.Errorf("%d shards are uneven: %v", n, counts)
-		}
-	}
-}
-
-// Growing the count moves only tasks that go to the new shard.
-func TestShardsAreStable(t *testing.T) {
-	for _, task := range tasksN(500) {
-		for i := range 4 {
-			if (Shard{i, 5}).Has(task.ID) && !(Shard{i, 4}).Has(task.ID) {
-				t.Fatalf("%s moved between old shards", task.ID)
-			}
-		}
-	}
-}
-
-func TestAutoShard(t *testing.T) {
-	for _, tc := range []struct {
-		env  string
-		want string // index/count from 0, or "error: text"
-	}{
-		{"", "0/1"},
-		{"CI_NODE_INDEX=2 CI_NODE_TOTAL=5", "1/5"},
-		{"CI_NODE_INDEX=2", "error: CI_NODE_TOTAL"},
-		{"CI_NODE_TOTAL=5", "error: CI_NODE_INDEX"},
-		{"BUILDKITE_PARALLEL_JOB=0 BUILDKITE_PARALLEL_JOB_COUNT=3", "0/3"},
-		{"BUILDKITE_PARALLEL_JOB=3 BUILDKITE_PARALLEL_JOB_COUNT=3", "error: outside"},
-		{"CIRCLE_NODE_INDEX=1 CIRCLE_NODE_TOTAL=2", "1/2"},
-		{"SLURM_ARRAY_TASK_ID=7 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=5", "2/3"},
-		{"SLURM_ARRAY_TASK_ID=0 SLURM_ARRAY_TASK_COUNT=3", "0/3"},
-		{"JOB_COMPLETION_INDEX=4 NIGHTSHIFT_SHARD_COUNT=6", "4/6"},
-		{"JOB_COMPLETION_INDEX=4", "error: NIGHTSHIFT_SHARD_COUNT"},
-		{"NIGHTSHIFT_SHARD_COUNT=6", "error: half a pair"},
-		{"NIGHTSHIFT_SHARD_INDEX=0 NIGHTSHIFT_SHARD_COUNT=6", "0/6"},
-		{"CI_NODE_INDEX=x CI_NODE_TOTAL=5", "error: not a number"},
-		{"CI_NODE_INDEX=0 CI_NODE_TOTAL=5", "error: outside"},
-	} {
-		env := map[string]string{}
-		for _, e := range strings.Fields(tc.env) {
-			k, v, _ := strings.Cut(e, "=")
-			env[k] = v
-		}
-		sh, _, err := AutoShard(func(k string) (string, bool) { v, ok := env[k]; return v, ok })
-		got := strconv.Itoa(sh.Index) + "/" + strconv.Itoa(sh.Count)
-		if err != nil {
-			got = "error: " + err.Error()
-		}
-		if text, bad := strings.CutPrefix(tc.want, "error: "); bad && !strings.Contains(got, text) || !bad && got != tc.want {
-			t.Errorf("%q: got %s, want %s", tc.env, got, tc.want)
-		}
-	}
-}
-
 func TestMergeIsPure(t *testing.T) {
 	var rs []Result
 	for i := range 40 {
@@ -311,6 +214,61 @@ func TestMergeIsPure(t *testing.T) {
 		got, err := EncodeResults(Merge(m, m, rs[:k]))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("another order gave another answer: %v", err)
+		}
+	}
+}
+
+// A panic in one task is its result.
+func TestPanicIsAResult(t *testing.T) {
+	o := options(t.TempDir(), 3)
+	o.Work = func(_ context.Context, task Task, _ Workspace) (Result, error) {
+		if task.ID == "task 0001" {
+			panic("oops")
+		}
+		return Result{Outcome: "success"}, nil
+	}
+	sum, err := Run(context.Background(), o)
+	if err != nil || len(sum.Results) != 3 || sum.Results[1].ExitCode != 70 || !strings.Contains(sum.Results[1].Message, "oops") {
+		t.Errorf("%+v, %v", sum, err)
+	}
+}
+
+// Attempts keep their reports; only checkouts that are no longer needed go.
+func TestAttempts(t *testing.T) {
+	o := options(t.TempDir(), 2)
+	fail := true
+	o.Work = func(_ context.Context, task Task, w Workspace) (Result, error) {
+		r := Result{Outcome: "success"}
+		if fail && task.ID == "task 0000" {
+			r = Result{Outcome: "failed", ExitCode: 1}
+		}
+		deep := filepath.Join(w.Tree, "read-only", "deep")
+		return r, errors.Join(os.MkdirAll(deep, 0o755), os.WriteFile(filepath.Join(deep, "f"), nil, 0o444), os.Chmod(deep, 0o555),
+			os.Chmod(filepath.Dir(deep), 0o555), os.WriteFile(filepath.Join(w.Out, "report"), nil, 0o644))
+	}
+	sum, err := Run(context.Background(), o)
+	if err != nil || sum.Results[0].Tree == "" || sum.Results[1].Tree != "" {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	first := sum.Results[0]
+	if _, err := os.Stat(filepath.Join(o.Out, first.Tree)); err != nil {
+		t.Errorf("the checkout of a failed task is gone: %v", err)
+	}
+	fail, o.RetryFailed, o.KeepTrees = false, true, true
+	if sum, err = Run(context.Background(), o); err != nil || sum.Results[0].Attempt != 2 || sum.Results[0].Tree == "" || !sum.Results[0].OK() {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	if _, err := os.Stat(filepath.Join(o.Out, first.Dir, "report")); err != nil {
+		t.Errorf("the report of the first attempt is gone: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(o.Out, first.Tree)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the checkout of the first attempt is still there: %v", err)
+	}
+	for _, r := range sum.Results {
+		if r.Tree != "" {
+			if err := removeTree(filepath.Join(o.Out, r.Tree)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -1,231 +1,351 @@
 package batch
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
-
-	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
-// Bounds of git calls.
-const (
-	localGit  = 10 * time.Minute
-	remoteGit = 30 * time.Minute
-)
-
-// Git makes checkouts. Local repositories are only read: a task's checkout is a
-// clone that borrows their objects. Remote ones are fetched once into a cache
-// below Cache and borrowed from there. Every git process is confined: it may
-// write below Root only, and reaches the network only to fetch a remote.
-type Git struct {
-	Root    string // results folder, absolute
-	Cache   string // folder of fetched repositories
-	Environ []string
-	Require sandbox.Guarantee
+// RepoError is a repository that cannot be used.
+type RepoError struct {
+	Repo string // without credentials
+	Err  error
 }
 
-// Local tells whether repo is on this machine, and its path.
-func Local(repo string) (string, bool) {
-	if p, ok := strings.CutPrefix(repo, "file://"); ok {
-		return p, true
-	}
-	if strings.Contains(repo, "://") {
-		return "", false
-	}
-	// scp-like: host:path, unless a file of that name is there.
-	if i := strings.IndexByte(repo, ':'); i > 0 && !strings.Contains(repo[:i], "/") {
-		if _, err := os.Stat(repo); err != nil {
-			return "", false
-		}
-	}
-	return repo, true
-}
+// Error names the repository.
+func (e *RepoError) Error() string { return fmt.Sprintf("repository %s: %v", e.Repo, e.Err) }
 
-// Checkout clones repo at ref into dir and returns the commit.
+// Unwrap gives the reason.
+func (e *RepoError) Unwrap() error { return e.Err }
+
+// Checkout makes a work tree of repo at ref in dir, detached, and returns the
+// commit. An empty ref is the repository's HEAD. Errors are a *RepoError.
 func (g *Git) Checkout(ctx context.Context, repo, ref, dir string) (string, error) {
-	source, local := Local(repo)
-	if !local {
-		cached, err := g.fetch(ctx, repo, ref)
-		if err != nil {
-			return "", err
-		}
-		source = cached
-	}
-	source, err := filepath.EvalSymlinks(source)
+	commit, err := g.checkout(ctx, repo, ref, dir)
 	if err != nil {
-		return "", fmt.Errorf("repository %s: %w", repo, err)
-	}
-	if _, err := g.run(ctx, localGit, false, g.Root, "clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", source, dir); err != nil {
-		return "", fmt.Errorf("repository %s: %w", repo, err)
-	}
-	commit, err := g.resolve(ctx, dir, ref)
-	if err != nil {
-		return "", fmt.Errorf("repository %s: %w", repo, err)
-	}
-	if _, err := g.run(ctx, localGit, false, dir, "checkout", "--quiet", "--detach", commit); err != nil {
-		return "", fmt.Errorf("repository %s: %w", repo, err)
+		return "", &RepoError{CleanURL(repo), err}
 	}
 	return commit, nil
 }
 
-// resolve finds ref as a branch of the source, a tag or a commit.
+func (g *Git) checkout(ctx context.Context, repo, ref, dir string) (string, error) {
+	if path, local := Local(repo); local {
+		return g.checkoutLocal(ctx, path, ref, dir)
+	}
+	src, err := g.fetch(ctx, repo, ref)
+	if err != nil {
+		return "", err
+	}
+	return src.commit, g.checkoutCached(ctx, src, dir)
+}
+
+// Resolve finds the commit that ref means in a local repository: a branch, a
+// tag, or anything else that git can name a commit by. Errors are a *RepoError.
+func (g *Git) Resolve(ctx context.Context, repo, ref string) (string, error) {
+	path, _ := Local(repo)
+	commit, err := g.resolve(ctx, path, ref)
+	if err != nil {
+		return "", &RepoError{repo, err}
+	}
+	return commit, nil
+}
+
 func (g *Git) resolve(ctx context.Context, dir, ref string) (string, error) {
 	names := []string{"HEAD"}
 	if ref != "" {
-		names = []string{"refs/remotes/origin/" + ref, "refs/tags/" + ref, ref}
+		names = []string{"refs/heads/" + ref, "refs/tags/" + ref, ref}
 	}
-	for _, n := range names {
-		out, err := g.run(ctx, localGit, false, dir, "rev-parse", "--verify", "--quiet", "--end-of-options", n+"^{commit}")
-		if err == nil {
-			return strings.TrimSpace(out), nil
-		}
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-	}
-	if ref == "" {
+	commit, err := g.find(ctx, dir, names)
+	switch {
+	case err != nil:
+		return "", err
+	case commit == "" && ref == "":
 		return "", errors.New("it has no commit")
+	case commit == "":
+		return "", fmt.Errorf("there is no branch, tag or commit %q", ref)
 	}
-	return "", fmt.Errorf("there is no branch, tag or commit %q", ref)
+	return commit, nil
 }
 
-// fetch brings a remote into the cache. One process at a time fetches one
-// remote; the others find it there.
-func (g *Git) fetch(ctx context.Context, repo, ref string) (string, error) {
-	sum := sha256.Sum256([]byte(repo))
-	dir := filepath.Join(g.Cache, hex.EncodeToString(sum[:8])+".git")
-	if err := os.MkdirAll(g.Cache, 0o755); err != nil {
+// find returns the commit of the first of names that has one, "" if none has.
+// The names go to git on standard input, so none can be taken for an option.
+func (g *Git) find(ctx context.Context, dir string, names []string) (string, error) {
+	c := call{dir: dir, args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"}}
+	for _, n := range names {
+		c.stdin += n + "^{commit}\n"
+	}
+	out, err := g.run(ctx, c)
+	if err != nil {
 		return "", err
 	}
-	lock := flock.New(dir + ".lock")
-	if ok, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil || !ok {
-		return "", fmt.Errorf("the repository cache %s is locked: %w", dir, err)
-	}
-	defer func() { _ = lock.Unlock() }() // the lock dies with its descriptor at the latest
-	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {
-		if _, err := g.run(ctx, remoteGit, true, g.Cache, "clone", "--quiet", "--mirror", "--template=", "--", repo, dir); err != nil {
-			return "", fmt.Errorf("repository %s: %w", repo, err)
-		}
-		return dir, nil
-	}
-	if ref != "" {
-		if _, err := g.run(ctx, localGit, false, dir, "cat-file", "-e", "--end-of-options", ref+"^{commit}"); err == nil && len(ref) == 40 {
-			return dir, nil // a commit that is here already
+	for line := range strings.Lines(out) {
+		if id, ok := strings.CutSuffix(strings.TrimSpace(line), " commit"); ok {
+			return id, nil
 		}
 	}
-	if _, err := g.run(ctx, remoteGit, true, dir, "fetch", "--quiet", "--prune", "origin", "+refs/*:refs/*"); err != nil {
-		return "", fmt.Errorf("repository %s: %w", repo, err)
-	}
-	return dir, nil
+	return "", nil
 }
 
-// Commit makes a commit of everything that changed in tree.
-func (g *Git) Commit(ctx context.Context, tree, subject, body string) (string, error) {
-	if _, err := g.run(ctx, localGit, false, tree, "add", "-A"); err != nil {
-		return "", err
-	}
-	if _, err := g.run(ctx, localGit, false, tree, "-c", "user.name=nightshift", "-c", "user.email=nightshift@localhost",
-		"commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", subject, "-m", body); err != nil {
-		return "", err
-	}
-	return g.resolve(ctx, tree, "")
-}
-
-// Branch brings the commit of tree into repo as branch. It is the one place
-// that writes to a user's repository, and only when asked.
-func (g *Git) Branch(ctx context.Context, repo, tree, branch string) error {
-	source, local := Local(repo)
-	if !local {
-		// The branch stays in the task's checkout; pushing is a step of its own
-		// whose token the agent never sees.
-		_, err := g.run(ctx, localGit, false, tree, "branch", "--force", branch, "HEAD")
-		return err
-	}
+// checkoutLocal makes a clone that borrows the objects of source.
+func (g *Git) checkoutLocal(ctx context.Context, source, ref, dir string) (string, error) {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
-		return err
+		return "", err
 	}
-	spec := g.spec(false, source)
-	_, err = g.start(ctx, spec, localGit, source, "fetch", "--quiet", "--no-tags", "--force", "--", tree, "HEAD:refs/heads/"+branch)
+	commit, err := g.resolve(ctx, source, ref)
+	if err != nil {
+		return "", err
+	}
+	if _, err := g.run(ctx, call{dir: g.Root, write: g.Root,
+		args: []string{"clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", source, dir}}); err != nil {
+		return "", err
+	}
+	return commit, g.switchTo(ctx, dir, commit)
+}
+
+func (g *Git) switchTo(ctx context.Context, dir, commit string) error {
+	_, err := g.run(ctx, call{dir: dir, write: g.Root, args: []string{"checkout", "--quiet", "--detach", "--force", commit}})
 	return err
 }
 
-// spec shows the host's /tmp, read-only: repositories and the objects that their
-// clones borrow may lie there.
-func (g *Git) spec(network bool, write string) sandbox.Spec {
-	s := sandbox.Spec{Mode: sandbox.WorkspaceWrite, Workspace: write, Write: []string{write}, Require: g.Require, HostTmp: true}
-	if network {
-		s.Net.Mode = sandbox.NetHost
-		s.Require &^= sandbox.NetConfined
-	}
-	return s
+// cached is a commit of a remote in the cache.
+type cached struct {
+	dir     string // bare repository
+	commit  string
+	branch  string // of the remote, if it is the tip of one
+	origin  string // URL without credentials
+	format  string // sha1 or sha256
+	shallow []byte // commits whose parents are not there
 }
 
-func (g *Git) run(ctx context.Context, bound time.Duration, network bool, dir string, args ...string) (string, error) {
-	write := g.Root
-	if network {
-		write = g.Cache
-	}
-	return g.start(ctx, g.spec(network, write), bound, dir, args...)
+// remote is one that is being fetched; its cache is locked.
+type remote struct {
+	g *Git
+	cached
+	env []string // credentials
 }
 
-// safe switches off what a repository's configuration could make git run.
-var safe = []string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "-c", "diff.external=",
-	"-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "core.symlinks=true", "-c", "advice.detachedHead=false",
-	"-c", "safe.directory=*", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}
+// fetch brings the commit of a remote's ref into the cache. One process at a
+// time fetches one remote; the others find it there.
+func (g *Git) fetch(ctx context.Context, repo, ref string) (cached, error) {
+	clean, user := splitURL(repo)
+	sum := sha256.Sum256([]byte(clean))
+	r := &remote{g: g, env: credential(clean, user),
+		cached: cached{dir: filepath.Join(g.Cache, hex.EncodeToString(sum[:8])+".git"), origin: clean}}
+	if err := os.MkdirAll(g.Cache, 0o755); err != nil {
+		return cached{}, err
+	}
+	lock := flock.New(r.dir + ".lock")
+	if ok, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil || !ok {
+		return cached{}, fmt.Errorf("the repository cache %s is locked: %w", r.dir, err)
+	}
+	defer func() { _ = lock.Close() }() // the lock ends with its descriptor
+	if err := r.get(ctx, ref); err != nil {
+		return cached{}, err
+	}
+	var err error
+	if r.shallow, err = os.ReadFile(filepath.Join(r.dir, "shallow")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return cached{}, err
+	}
+	return r.cached, nil
+}
 
-// gitEnv is environ with git kept from asking. Each name is there once: of two,
-// programs take the first.
-func gitEnv(environ []string) []string {
-	ours := []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "GIT_PAGER=cat", "GIT_ASKPASS=true", "LC_ALL=C.UTF-8"}
-	var out []string
-	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
-		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
-			out = append(out, e)
+// get finds out what ref is, and fetches it unless it is there.
+func (r *remote) get(ctx context.Context, ref string) error {
+	if isObjectID(ref) {
+		r.commit = ref
+		return r.bring(ctx, ref, ref)
+	}
+	id, name, err := r.lookUp(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		return r.guess(ctx, ref)
+	}
+	return r.bring(ctx, id, name)
+}
+
+// lookUp asks the remote for a branch or tag; "" if it has neither.
+func (r *remote) lookUp(ctx context.Context, ref string) (id, name string, err error) {
+	names := []string{"HEAD"}
+	if ref != "" {
+		names = []string{"refs/heads/" + ref, "refs/tags/" + ref + "^{}", "refs/tags/" + ref}
+	}
+	out, err := r.network(ctx, append([]string{"ls-remote", "--quiet", "--symref", "--", r.origin}, names...)...)
+	if err != nil {
+		return "", "", err
+	}
+	ids := map[string]string{}
+	for line := range strings.Lines(out) {
+		id, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if target, ok := strings.CutPrefix(id, "ref: refs/heads/"); ok && name == "HEAD" {
+			r.branch = target
+			continue
+		}
+		ids[name] = id
+	}
+	for _, n := range names {
+		if id := ids[n]; id != "" {
+			if ref != "" {
+				r.branch, _ = strings.CutPrefix(n, "refs/heads/")
+				if r.branch == n {
+					r.branch = ""
+				}
+			}
+			return id, strings.TrimSuffix(n, "^{}"), nil
 		}
 	}
-	return append(out, ours...)
+	return "", "", nil
 }
 
-func (g *Git) start(ctx context.Context, spec sandbox.Spec, bound time.Duration, dir string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	env := gitEnv(g.Environ)
-	p, err := sandbox.Start(ctx, spec, sandbox.Command{Argv: append(append([]string{"git"}, safe...), args...), Dir: dir, Env: env, SplitStderr: true})
+// bring fetches name, which was at id a moment ago.
+func (r *remote) bring(ctx context.Context, id, name string) error {
+	if err := r.init(ctx, id); err != nil {
+		return err
+	}
+	_, serr := os.Stat(filepath.Join(r.dir, "shallow"))
+	deepen := r.g.Depth == 0 && serr == nil
+	if have, err := r.g.find(ctx, r.dir, []string{id}); err != nil || have != "" && !deepen {
+		r.commit = have
+		return err
+	}
+	to := "refs/nightshift/" + strings.TrimPrefix(name, "refs/")
+	args := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head"}
+	switch {
+	case r.g.Depth > 0:
+		args = append(args, "--depth="+strconv.Itoa(r.g.Depth))
+	case deepen:
+		args = append(args, "--unshallow")
+	}
+	if _, err := r.network(ctx, append(args, "--", r.origin, "+"+name+":"+to)...); err != nil {
+		if isObjectID(name) && ctx.Err() == nil {
+			return r.guess(ctx, name) // not every server hands out single commits
+		}
+		return err
+	}
+	var ferr error
+	if r.commit, ferr = r.g.find(ctx, r.dir, []string{to}); ferr == nil && r.commit == "" {
+		ferr = fmt.Errorf("%s is not a commit", name)
+	}
+	return ferr
+}
+
+// guess fetches everything, since ref is neither a branch nor a tag.
+func (r *remote) guess(ctx context.Context, ref string) error {
+	missing := fmt.Errorf("there is no branch, tag or commit %q", ref)
+	if ref == "" {
+		return errors.New("it has no commit")
+	}
+	if strings.Trim(ref, "0123456789abcdef") != "" || len(ref) < 7 {
+		return missing
+	}
+	if err := r.init(ctx, ref); err != nil {
+		return err
+	}
+	args := []string{"fetch", "--quiet", "--no-write-fetch-head"}
+	if _, err := os.Stat(filepath.Join(r.dir, "shallow")); err == nil {
+		args = append(args, "--unshallow")
+	}
+	if _, err := r.network(ctx, append(args, "--", r.origin, "+refs/*:refs/nightshift/*")...); err != nil {
+		return err
+	}
+	var err error
+	if r.commit, err = r.g.find(ctx, r.dir, []string{ref}); err == nil && r.commit == "" {
+		err = missing
+	}
+	return err
+}
+
+// init makes the cache's repository in the object format of id.
+func (r *remote) init(ctx context.Context, id string) error {
+	r.format = "sha1"
+	if len(id) == sha256.Size*2 {
+		r.format = "sha256"
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "HEAD")); err == nil {
+		return nil
+	}
+	_, err := r.g.run(ctx, call{dir: r.g.Cache, write: r.g.Cache,
+		args: []string{"init", "--quiet", "--bare", "--template=", "--object-format=" + r.format, r.dir}})
+	return err
+}
+
+// network runs git against the remote, again where the network failed.
+func (r *remote) network(ctx context.Context, args ...string) (string, error) {
+	dir := r.dir
+	if _, err := os.Stat(dir); err != nil {
+		dir = r.g.Cache
+	}
+	wait := time.Second
+	for try := 1; ; try++ {
+		out, err := r.g.run(ctx, call{dir: dir, write: r.g.Cache, net: true, env: r.env, args: args})
+		if err == nil || try == fetchTries || !transient(err) {
+			return out, err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return "", err
+		}
+		wait *= 4
+	}
+}
+
+// fetchTries is how often a remote is asked before its task fails.
+const fetchTries = 3
+
+// transient tells whether git failed for a reason that may pass. git has one
+// exit code for everything, so its words must be read (in the C locale).
+func transient(err error) bool {
+	var ge *GitError
+	if !errors.As(err, &ge) {
+		return false
+	}
+	for _, text := range []string{"Could not resolve host", "Temporary failure", "Connection timed out", "Connection reset", "Connection refused",
+		"timed out", "early EOF", "hung up unexpectedly", "RPC failed", "returned error: 429", "returned error: 5", "index-pack failed", "Broken pipe"} {
+		if strings.Contains(ge.Stderr, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkoutCached makes a work tree that borrows the cache's objects.
+func (g *Git) checkoutCached(ctx context.Context, src cached, dir string) error {
+	if _, err := g.run(ctx, call{dir: g.Root, write: g.Root,
+		args: []string{"init", "--quiet", "--template=", "--initial-branch=main", "--object-format=" + src.format, dir}}); err != nil {
+		return err
+	}
+	info := filepath.Join(dir, ".git", "objects", "info")
+	err := os.MkdirAll(info, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(info, "alternates"), []byte(filepath.Join(src.dir, "objects")+"\n"), 0o644)
+	}
+	if err == nil && len(src.shallow) > 0 {
+		err = os.WriteFile(filepath.Join(dir, ".git", "shallow"), src.shallow, 0o644)
+	}
 	if err != nil {
-		return "", fmt.Errorf("git %s: %w", args[0], err)
+		return err
 	}
-	var stderr bytes.Buffer
-	read := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(&stderr, io.LimitReader(p.Stderr(), 64<<10))
-		_, derr := io.Copy(io.Discard, p.Stderr())
-		read <- errors.Join(err, derr)
-	}()
-	out, err := io.ReadAll(io.LimitReader(p.Output(), 1<<20))
-	exit, werr := p.Wait()
-	err = errors.Join(err, <-read, werr)
-	if cause := context.Cause(ctx); cause != nil {
-		return "", fmt.Errorf("git %s: %w", args[0], cause)
+	if _, err := g.run(ctx, call{dir: dir, write: g.Root, args: []string{"remote", "add", "origin", src.origin}}); err != nil {
+		return err
 	}
-	if err != nil {
-		return "", fmt.Errorf("git %s: %w", args[0], err)
+	if src.branch != "" {
+		if _, err := g.run(ctx, call{dir: dir, write: g.Root, args: []string{"update-ref", "refs/remotes/origin/" + src.branch, src.commit}}); err != nil {
+			return err
+		}
 	}
-	if exit.Code != 0 {
-		return "", fmt.Errorf("git %s ended with code %d: %s", args[0], exit.Code, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+	return g.switchTo(ctx, dir, src.commit)
+}
+
+func isObjectID(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -20,12 +19,12 @@ import (
 type Result struct {
 	ID         string      `json:"id"`
 	Digest     string      `json:"task_digest"`
-	Outcome    string      `json:"outcome"` // of the run; "skipped", "checkout" when none began
-	Class      string      `json:"class,omitempty"`
+	Outcome    string      `json:"outcome"`
+	Class      string      `json:"class,omitempty"` // of the run, or "checkout", "apply", "internal"
 	ExitCode   int         `json:"exit_code"`
 	Message    string      `json:"message,omitempty"`
 	Final      string      `json:"final_message,omitempty"`
-	Repo       string      `json:"repo"`
+	Repo       string      `json:"repo"`             // without credentials
 	Base       string      `json:"base,omitempty"`   // commit the work began at
 	Branch     string      `json:"branch,omitempty"` // of --apply
 	Files      int         `json:"files_changed"`
@@ -34,8 +33,13 @@ type Result struct {
 	CostUSD    float64     `json:"cost_usd,omitempty"`
 	DurationMS int64       `json:"duration_ms"`
 	Attempt    int         `json:"attempt"`
-	Dir        string      `json:"dir"` // relative to the results folder
+	Dir        string      `json:"dir"`            // of this attempt, relative to the results folder
+	Tree       string      `json:"tree,omitempty"` // the checkout, where it was kept
 	Thread     string      `json:"thread_id,omitempty"`
+
+	// KeepTree is set by whoever ran the task when the change lives in the
+	// checkout.
+	KeepTree bool `json:"-"`
 }
 
 // OK tells whether the task succeeded.
@@ -45,7 +49,9 @@ func (r Result) OK() bool { return r.ExitCode == 0 && r.Outcome == "success" }
 const (
 	doneDir    = "done"   // one file per finished task: the truth
 	claimDir   = "claims" // leases of workers
-	taskDir    = "tasks"  // what each task leaves
+	spentDir   = "spent"  // ledgers, one file a process
+	taskDir    = "tasks"  // what each task leaves, one folder an attempt
+	treeDir    = "tree"   // the checkout, in the folder of the attempt
 	resultFile = "results.jsonl"
 )
 
@@ -55,7 +61,7 @@ const (
 type store struct{ root string }
 
 func openStore(root string) (*store, error) {
-	for _, d := range []string{doneDir, claimDir, taskDir} {
+	for _, d := range []string{doneDir, claimDir, spentDir, taskDir} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return nil, fmt.Errorf("the results folder: %w", err)
 		}
@@ -63,7 +69,11 @@ func openStore(root string) (*store, error) {
 	return &store{root}, nil
 }
 
-func (s *store) donePath(t Task) string { return filepath.Join(s.root, doneDir, t.Dir()+".json") }
+func (s *store) path(parts ...string) string {
+	return filepath.Join(append([]string{s.root}, parts...)...)
+}
+
+func (s *store) donePath(t Task) string { return s.path(doneDir, t.Dir()+".json") }
 
 // done returns the result of t, if it has one that still belongs to it.
 func (s *store) done(t Task) (Result, bool, error) {
@@ -116,9 +126,28 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// ReadResults reads the results of a folder: the single ones where a batch has
+// left them (also one that was killed), otherwise results.jsonl, as a merge
+// leaves it.
+func ReadResults(root string) ([]Result, error) {
+	s := &store{root}
+	if _, err := os.Stat(s.path(doneDir)); err == nil {
+		return s.all()
+	}
+	f, err := os.Open(s.path(resultFile))
+	if err != nil {
+		return nil, err
+	}
+	rs, err := DecodeResults(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.path(resultFile), err)
+	}
+	return rs, nil
+}
+
 // all reads every result, ordered by task id.
 func (s *store) all() ([]Result, error) {
-	entries, err := os.ReadDir(filepath.Join(s.root, doneDir))
+	entries, err := os.ReadDir(s.path(doneDir))
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +156,7 @@ func (s *store) all() ([]Result, error) {
 		if filepath.Ext(e.Name()) != ".json" {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(s.root, doneDir, e.Name()))
+		data, err := os.ReadFile(s.path(doneDir, e.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +181,7 @@ func (s *store) writeList() error {
 	if err != nil {
 		return err
 	}
-	return writeDurable(filepath.Join(s.root, resultFile), data)
+	return writeDurable(s.path(resultFile), data)
 }
 
 // EncodeResults writes one result a line, ordered by id.
@@ -186,96 +215,4 @@ func DecodeResults(r io.Reader) ([]Result, error) {
 		out = append(out, one)
 	}
 	return out, sc.Err()
-}
-
-// claim is the right to work on a task for a while. It is a file that exactly
-// one process can create; its holder renews it by touching it. A claim that was
-// not renewed for a whole lease is taken over by renaming it away, which again
-// exactly one process can do.
-type claim struct {
-	path  string
-	lease time.Duration
-	stop  chan struct{}
-	done  chan struct{}
-}
-
-// take claims t, or returns nil when somebody else has it.
-func (s *store) take(t Task, owner string, lease time.Duration) (*claim, error) {
-	path := filepath.Join(s.root, claimDir, t.Dir())
-	for range 2 {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-		if err == nil {
-			_, err = fmt.Fprintln(f, owner)
-			if err = errors.Join(err, f.Close()); err != nil {
-				return nil, err
-			}
-			c := &claim{path: path, lease: lease, stop: make(chan struct{}), done: make(chan struct{})}
-			go c.renew()
-			return c, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		fi, err := os.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // just given back
-		}
-		if err != nil {
-			return nil, err
-		}
-		if time.Since(fi.ModTime()) < lease {
-			return nil, nil
-		}
-		if err := breakClaim(path, owner, fi); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
-// breakClaim removes a claim that was seen as stale in fi. If the file that was
-// moved away is another one (its holder ended and a third process claimed the
-// task in between) it is put back.
-func breakClaim(path, owner string, fi os.FileInfo) error {
-	stale := fmt.Sprintf("%s.stale-%s", path, owner)
-	if err := os.Rename(path, stale); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another process was first
-		}
-		return err
-	}
-	if moved, err := os.Stat(stale); err == nil && !moved.ModTime().Equal(fi.ModTime()) {
-		if err := os.Link(stale, path); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return os.Remove(stale)
-}
-
-// renew touches the claim until it is given back.
-func (c *claim) renew() {
-	defer close(c.done)
-	t := time.NewTicker(c.lease / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			now := time.Now()
-			if err := os.Chtimes(c.path, now, now); err != nil {
-				return // taken over, or the folder is gone: the result tells
-			}
-		case <-c.stop:
-			return
-		}
-	}
-}
-
-// give ends the claim.
-func (c *claim) give() error {
-	close(c.stop)
-	<-c.done
-	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

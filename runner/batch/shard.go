@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -24,80 +25,96 @@ func ParseShard(s string) (Shard, error) {
 // system is one CI system's pair of variables.
 type system struct {
 	name, index, count string
-	// base is the first index; countIsMax says that the count variable holds the
-	// last index instead, and countFallback another variable with the count.
-	base          int
-	countFallback []string
-	minIndex      string
+	base               int    // the first index
+	minIndex, step     string // variables with the first index and the distance of two
+	countFallback      string // another variable with the count
 }
 
-// systems are asked in this order; the first whose index is set wins.
+// systems are asked in this order; the first whose index is set wins. Our own
+// pair comes first: whoever sets it means it. GitHub has no variables for a
+// matrix; its examples set our pair from strategy.job-index and job-total.
 var systems = []system{
+	{name: "nightshift", index: "NIGHTSHIFT_SHARD_INDEX", count: shardCount},
 	{name: "Buildkite", index: "BUILDKITE_PARALLEL_JOB", count: "BUILDKITE_PARALLEL_JOB_COUNT"},
 	{name: "CircleCI", index: "CIRCLE_NODE_INDEX", count: "CIRCLE_NODE_TOTAL"},
 	{name: "GitLab", index: "CI_NODE_INDEX", count: "CI_NODE_TOTAL", base: 1},
-	{name: "Slurm", index: "SLURM_ARRAY_TASK_ID", count: "SLURM_ARRAY_TASK_COUNT", minIndex: "SLURM_ARRAY_TASK_MIN"},
-	{name: "Kubernetes", index: "JOB_COMPLETION_INDEX", count: "NIGHTSHIFT_SHARD_COUNT", countFallback: []string{"JOB_COMPLETIONS"}},
-	{name: "nightshift", index: "NIGHTSHIFT_SHARD_INDEX", count: "NIGHTSHIFT_SHARD_COUNT"},
+	{name: "Azure Pipelines", index: "SYSTEM_JOBPOSITIONINPHASE", count: "SYSTEM_TOTALJOBSINPHASE", base: 1},
+	{name: "Bitbucket", index: "BITBUCKET_PARALLEL_STEP", count: "BITBUCKET_PARALLEL_STEP_COUNT"},
+	{name: "Semaphore", index: "SEMAPHORE_JOB_INDEX", count: "SEMAPHORE_JOB_COUNT", base: 1},
+	{name: "AWS Batch", index: "AWS_BATCH_JOB_ARRAY_INDEX", count: "AWS_BATCH_JOB_ARRAY_SIZE"},
+	{name: "Slurm", index: "SLURM_ARRAY_TASK_ID", count: "SLURM_ARRAY_TASK_COUNT", minIndex: "SLURM_ARRAY_TASK_MIN", step: "SLURM_ARRAY_TASK_STEP"},
+	{name: "Kubernetes", index: "JOB_COMPLETION_INDEX", count: shardCount, countFallback: "JOB_COMPLETIONS"},
 }
+
+// shardCount belongs to our own index and to that of Kubernetes, which sets no
+// count itself.
+const shardCount = "NIGHTSHIFT_SHARD_COUNT"
 
 // AutoShard reads the shard from the variables of the CI system. Without any
 // the whole batch is one shard. Half a pair is an error: it would run tasks
 // twice, or not at all.
 func AutoShard(lookup func(string) (string, bool)) (Shard, string, error) {
-	for _, s := range systems {
-		text, ok := lookup(s.index)
-		if !ok || text == "" {
-			if count, ok := lookup(s.count); ok && count != "" && s.name != "Kubernetes" && s.name != "nightshift" {
-				return Shard{}, "", fmt.Errorf("%s is set but %s is not: half a pair of shard variables", s.count, s.index)
-			}
-			continue
-		}
-		sh, err := s.read(text, lookup)
-		if err != nil {
-			return Shard{}, "", err
-		}
-		return sh, fmt.Sprintf("%s=%s", s.index, text), nil
+	get := func(name string) string {
+		v, _ := lookup(name)
+		return v
 	}
-	if n, ok := lookup("NIGHTSHIFT_SHARD_COUNT"); ok && n != "" {
-		return Shard{}, "", fmt.Errorf("NIGHTSHIFT_SHARD_COUNT is set but neither NIGHTSHIFT_SHARD_INDEX nor JOB_COMPLETION_INDEX is: half a pair of shard variables")
+	half := ""
+	for _, s := range systems {
+		text := get(s.index)
+		if text != "" {
+			sh, err := s.read(text, get)
+			if err != nil {
+				return Shard{}, "", err
+			}
+			return sh, fmt.Sprintf("%s=%s", s.index, text), nil
+		}
+		// GitLab sets a total of 1 in every job, also where nothing is parallel.
+		if n := get(s.count); n != "" && n != "1" && half == "" {
+			half = fmt.Sprintf("%s=%s is set but %s is not: half a pair of shard variables", s.count, n, s.index)
+		}
+	}
+	if half != "" {
+		return Shard{}, "", errors.New(half)
 	}
 	return Shard{0, 1}, "", nil
 }
 
-func (s system) read(text string, lookup func(string) (string, bool)) (Shard, error) {
+func (s system) read(text string, get func(string) string) (Shard, error) {
 	index, err := strconv.Atoi(text)
 	if err != nil {
 		return Shard{}, fmt.Errorf("%s=%q is not a number", s.index, text)
 	}
-	countVar := ""
-	for _, name := range append([]string{s.count}, s.countFallback...) {
-		if v, ok := lookup(name); ok && v != "" {
-			countVar = name
-			break
-		}
+	countVar := s.count
+	if get(countVar) == "" && s.countFallback != "" {
+		countVar = s.countFallback
 	}
-	if countVar == "" {
+	if get(countVar) == "" {
 		return Shard{}, fmt.Errorf("%s is set but %s is not: half a pair of shard variables", s.index, s.count)
 	}
-	v, _ := lookup(countVar)
-	count, err := strconv.Atoi(v)
+	count, err := strconv.Atoi(get(countVar))
 	if err != nil || count < 1 {
-		return Shard{}, fmt.Errorf("%s=%q is not a count", countVar, v)
+		return Shard{}, fmt.Errorf("%s=%q is not a count", countVar, get(countVar))
 	}
-	base := s.base
-	if s.minIndex != "" {
-		if m, ok := lookup(s.minIndex); ok {
-			if base, err = strconv.Atoi(m); err != nil {
-				return Shard{}, fmt.Errorf("%s=%q is not a number", s.minIndex, m)
-			}
+	number := func(name string, otherwise int) int {
+		v := get(name)
+		if name == "" || v == "" {
+			return otherwise
 		}
+		n, nerr := strconv.Atoi(v)
+		if nerr != nil || n < 0 {
+			err = fmt.Errorf("%s=%q is not a number", name, v)
+		}
+		return n
 	}
-	index -= base
-	if index < 0 || index >= count {
-		return Shard{}, fmt.Errorf("%s=%s is outside of %s=%d", s.index, text, countVar, count)
+	base, step := number(s.minIndex, s.base), max(1, number(s.step, 1))
+	if err != nil {
+		return Shard{}, err
 	}
-	return Shard{index, count}, nil
+	at := index - base
+	if at < 0 || at%step != 0 || at/step >= count {
+		return Shard{}, fmt.Errorf("%s=%s is outside of %s=%d (indexes must follow each other from %d in steps of %d)", s.index, text, countVar, count, base, step)
+	}
+	return Shard{at / step, count}, nil
 }
 
 // Has tells whether a task belongs to the shard: by rendezvous hashing of its

@@ -23,6 +23,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Task is one unit of work. Its JSON is a line of the tasks file.
@@ -38,6 +40,15 @@ type Task struct {
 
 	// Line is where the task stands in the file, from 1.
 	Line int `json:"-"`
+}
+
+// schemaPath is the file that OutputSchema names, "" if it is the schema itself.
+func (t Task) schemaPath() string {
+	var path string
+	if json.Unmarshal(t.OutputSchema, &path) != nil {
+		return ""
+	}
+	return path
 }
 
 // Config are -c overrides: either {"key": value} or ["key=value"].
@@ -65,7 +76,8 @@ func (c *Config) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Limits of one task; zero is none. Durations are Go's ("10m").
+// Limits of one task; zero is none. Where the command line has a limit too, the
+// stricter one holds.
 type Limits struct {
 	MaxTurns     int      `json:"max_turns,omitempty"`
 	MaxToolCalls int      `json:"max_tool_calls,omitempty"`
@@ -75,7 +87,18 @@ type Limits struct {
 	MaxCost      float64  `json:"max_cost,omitempty"`
 }
 
-// Duration is a time.Duration written as text.
+// check returns what is wrong with the numbers.
+func (l Limits) check() error {
+	for name, v := range map[string]float64{"max_turns": float64(l.MaxTurns), "max_tool_calls": float64(l.MaxToolCalls),
+		"max_tokens": float64(l.MaxTokens), "max_cost": l.MaxCost} {
+		if v < 0 {
+			return fmt.Errorf("limits.%s must not be negative", name)
+		}
+	}
+	return nil
+}
+
+// Duration is a time.Duration, written as text ("10m") or as seconds.
 type Duration time.Duration
 
 // UnmarshalJSON reads "90s" or a number of seconds.
@@ -155,10 +178,19 @@ type ReadOptions struct {
 	Prompt string
 	// Repo is the repository of tasks without one.
 	Repo string
+	// ReadFile reads the files that tasks name (prompt_file, output_schema),
+	// relative to the tasks file. Nil leaves the names as they are.
+	ReadFile func(name string) ([]byte, error)
+	// Check looks at a task that reads well and may complete it. Its mistakes
+	// join those of the file.
+	Check func(*Task) []error
 }
 
 // ReadTasks reads JSONL, or CSV when name ends in .csv. The error is a
 // *FileError with every mistake.
+//
+// A prompt in a JSON line stands for itself. In a CSV file the prompt, the
+// content of prompt_file and the default prompt are templates.
 func ReadTasks(name string, data []byte, o ReadOptions) ([]Task, error) {
 	r := taskReader{name: name, o: o, ids: map[string]int{}}
 	if strings.EqualFold(filepath.Ext(name), ".csv") {
@@ -190,38 +222,39 @@ func (r *taskReader) wrong(line int, format string, args ...any) {
 
 func (r *taskReader) jsonl(data []byte) {
 	for i, line := range bytes.Split(data, []byte("\n")) {
-		line = bytes.TrimSpace(line)
 		if i == 0 {
 			line = bytes.TrimPrefix(line, []byte("\xEF\xBB\xBF"))
 		}
+		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
-		var t Task
-		dec := json.NewDecoder(bytes.NewReader(line))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&t); err != nil {
+		t := Task{Line: i + 1}
+		if err := decodeStrict(line, &t); err != nil {
 			r.wrong(i+1, "%v", err)
 			continue
 		}
-		if dec.More() {
-			r.wrong(i+1, "more than one JSON value on the line")
-			continue
-		}
-		var vars map[string]any
-		if err := json.Unmarshal(line, &vars); err != nil {
-			r.wrong(i+1, "%v", err)
-			continue
-		}
-		text := map[string]string{}
-		for k, v := range vars {
-			if s, ok := v.(string); ok {
-				text[k] = s
-			}
-		}
-		t.Line = i + 1
-		r.add(t, text)
+		r.add(t, map[string]string{"id": t.ID, "repo": t.Repo, "ref": t.Ref}, false)
 	}
+}
+
+// decodeStrict reads one JSON value without unknown fields.
+func decodeStrict(line []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("a task is a JSON object, not a %s", kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("field %q cannot be a %s", kind.Field, kind.Value)
+	case err != nil:
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	case dec.More():
+		return errors.New("more than one JSON value on the line")
+	}
+	return nil
 }
 
 func (r *taskReader) csv(data []byte) {
@@ -245,12 +278,11 @@ func (r *taskReader) csv(data []byte) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		line, _ := cr.FieldPos(0)
 		if err != nil {
+			line := 1
 			var pe *csv.ParseError
 			if errors.As(err, &pe) {
-				line = pe.Line
-				err = pe.Err
+				line, err = pe.Line, pe.Err
 			}
 			r.wrong(line, "%v", err)
 			if !errors.Is(err, csv.ErrFieldCount) {
@@ -258,6 +290,7 @@ func (r *taskReader) csv(data []byte) {
 			}
 			continue
 		}
+		line, _ := cr.FieldPos(0)
 		vars := map[string]string{}
 		for i, h := range header {
 			vars[h] = row[i]
@@ -268,7 +301,7 @@ func (r *taskReader) csv(data []byte) {
 			continue
 		}
 		t.Line = line
-		r.add(t, vars)
+		r.add(t, vars, true)
 	}
 }
 
@@ -282,9 +315,7 @@ func fromRow(vars map[string]string) (Task, error) {
 		}
 	}
 	if s := vars["limits"]; s != "" {
-		dec := json.NewDecoder(strings.NewReader(s))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&t.Limits); err != nil {
+		if err := decodeStrict([]byte(s), &t.Limits); err != nil {
 			return t, fmt.Errorf("column limits: %w", err)
 		}
 	}
@@ -298,42 +329,85 @@ func fromRow(vars map[string]string) (Task, error) {
 	return t, nil
 }
 
-func (r *taskReader) add(t Task, vars map[string]string) {
+// add takes t if nothing is wrong with it. In a template file its own prompt is
+// a template too.
+func (r *taskReader) add(t Task, vars map[string]string, template bool) {
 	n := len(r.mistakes)
 	switch {
 	case t.ID == "":
 		r.wrong(t.Line, "the task has no id")
 	case r.ids[t.ID] != 0:
 		r.wrong(t.Line, "id %q is also on line %d", t.ID, r.ids[t.ID])
-	case strings.ContainsAny(t.ID, "\x00\n\r") || len(t.ID) > 200:
-		r.wrong(t.Line, "the id has a line break or more than 200 bytes")
+	case len(t.ID) > maxID || strings.ContainsFunc(t.ID, unicode.IsControl) || !utf8.ValidString(t.ID):
+		r.wrong(t.Line, "the id has a control character or more than %d bytes", maxID)
 	default:
 		r.ids[t.ID] = t.Line
 	}
+	r.where(&t)
+	r.prompt(&t, vars, template)
+	if err := t.Limits.check(); err != nil {
+		r.wrong(t.Line, "%v", err)
+	}
+	if path := t.schemaPath(); path != "" && r.o.ReadFile != nil {
+		if b, err := r.o.ReadFile(path); err != nil {
+			r.wrong(t.Line, "output_schema: %v", err)
+		} else {
+			t.OutputSchema = b
+		}
+	}
+	if r.o.Check != nil && t.Repo != "" {
+		for _, err := range r.o.Check(&t) {
+			r.wrong(t.Line, "%v", err)
+		}
+	}
+	if len(r.mistakes) == n {
+		r.tasks = append(r.tasks, t)
+	}
+}
+
+// maxID is how long an id may be, in bytes.
+const maxID = 200
+
+// where checks the repository and the ref.
+func (r *taskReader) where(t *Task) {
 	if t.Repo == "" {
 		t.Repo = r.o.Repo
 	}
 	if t.Repo == "" {
 		r.wrong(t.Line, "task %q names no repo, and there is no --repo", t.ID)
 	}
-	if strings.HasPrefix(t.Repo, "-") || strings.HasPrefix(t.Ref, "-") {
-		r.wrong(t.Line, "repo or ref begins with a dash")
+	for _, s := range []string{t.Repo, t.Ref} {
+		if strings.HasPrefix(s, "-") || strings.ContainsFunc(s, unicode.IsControl) {
+			r.wrong(t.Line, "repo or ref begins with a dash or has a control character")
+		}
 	}
-	if t.Prompt != "" && t.PromptFile != "" {
+}
+
+// prompt finds the prompt and fills its columns.
+func (r *taskReader) prompt(t *Task, vars map[string]string, template bool) {
+	switch {
+	case t.Prompt != "" && t.PromptFile != "":
 		r.wrong(t.Line, "prompt and prompt_file exclude each other")
+		return
+	case t.PromptFile != "" && r.o.ReadFile != nil:
+		b, err := r.o.ReadFile(t.PromptFile)
+		if err != nil {
+			r.wrong(t.Line, "prompt_file: %v", err)
+			return
+		}
+		t.Prompt, t.PromptFile = string(b), ""
+	case t.Prompt == "" && t.PromptFile == "":
+		t.Prompt, template = r.o.Prompt, true
 	}
-	if t.Prompt == "" && t.PromptFile == "" {
-		t.Prompt = r.o.Prompt
-	}
-	if t.Prompt == "" && t.PromptFile == "" {
+	if strings.TrimSpace(t.Prompt) == "" && t.PromptFile == "" {
 		r.wrong(t.Line, "task %q has no prompt, and there is no --prompt", t.ID)
+	}
+	if !template {
+		return
 	}
 	var err error
 	if t.Prompt, err = Fill(t.Prompt, vars); err != nil {
 		r.wrong(t.Line, "%v", err)
-	}
-	if len(r.mistakes) == n {
-		r.tasks = append(r.tasks, t)
 	}
 }
 

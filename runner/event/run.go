@@ -18,6 +18,7 @@ type RunStarted struct {
 	Prompt    string `json:"prompt"`
 	Requester string `json:"requester,omitempty"` // who asked, from the CI variables
 	Job       string `json:"job,omitempty"`       // the CI job's URL or name
+	Task      string `json:"task,omitempty"`      // id of the batch's task that this run is
 	// PolicyDigest is "sha256:…" over the effective policy; Origins says which
 	// layer each value that is not a default came from.
 	PolicyDigest string            `json:"policy_digest"`

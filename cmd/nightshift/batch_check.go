@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/runner/auth"
+	"github.com/nightshift-ci/nightshift/runner/batch"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/workspace"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+// preflight finds before the first task whatever would fail a task before it
+// began.
+type preflight struct {
+	rt   *runtime
+	cmd  *batchRunCmd
+	git  *batch.Git
+	out  string
+	key  string
+	base string // folder that relative names of the tasks file start from
+
+	policies map[string]error // by overrides
+	refs     map[string]error // by repository and ref
+	loaded   *policy.Policy   // of the flags alone
+}
+
+// maxTasksFile bounds the tasks file.
+const maxTasksFile = 256 << 20
+
+// tasks reads the tasks file and every file it names. All mistakes are told at
+// once, with their lines.
+func (p *preflight) tasks(stdin io.Reader) ([]batch.Task, error) {
+	name, data, err := p.read(stdin)
+	if err != nil {
+		return nil, err
+	}
+	template := p.cmd.Prompt
+	if f := p.cmd.PromptFile; f != "" {
+		b, err := os.ReadFile(p.rt.abs(f))
+		if err == nil {
+			template, err = decodeText(b)
+		}
+		if err != nil {
+			return nil, usageError("--prompt-file %s: %v", f, errText(err))
+		}
+	}
+	p.policies, p.refs = map[string]error{}, map[string]error{}
+	ids := map[string]bool{}
+	tasks, err := batch.ReadTasks(name, data, batch.ReadOptions{Prompt: template, Repo: p.cmd.Repo, ReadFile: p.readFile,
+		Check: func(t *batch.Task) []error { ids[t.ID] = true; return p.check(t) }})
+	if err != nil {
+		return nil, exitError{code: runner.ExitUsage, err: err}
+	}
+	for _, id := range p.cmd.Only {
+		if !ids[id] {
+			return nil, usageError("--only %s: there is no such task in %s", id, name)
+		}
+	}
+	return tasks, nil
+}
+
+func (p *preflight) read(stdin io.Reader) (name string, data []byte, err error) {
+	name, p.base = p.cmd.Tasks, filepath.Dir(p.rt.abs(p.cmd.Tasks))
+	if name == "-" {
+		if isTerminal(stdin) {
+			return "", nil, usageError("--tasks -: stdin is a terminal; pipe the tasks")
+		}
+		name, p.base = "stdin", p.rt.cwd
+		data, err = io.ReadAll(io.LimitReader(stdin, maxTasksFile))
+	} else {
+		data, err = os.ReadFile(p.rt.abs(name))
+	}
+	if err != nil {
+		return "", nil, usageError("--tasks %s: %v", p.cmd.Tasks, errText(err))
+	}
+	text, err := decodeText(data)
+	if err != nil {
+		return "", nil, usageError("--tasks %s: %v", p.cmd.Tasks, err)
+	}
+	return name, []byte(text), nil
+}
+
+func (p *preflight) at(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(p.base, name)
+}
+
+func (p *preflight) readFile(name string) ([]byte, error) {
+	data, err := os.ReadFile(p.at(name))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, errText(err))
+	}
+	text, err := decodeText(data)
+	if err == nil && strings.TrimSpace(text) == "" {
+		err = errors.New("the file is empty")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return []byte(text), nil
+}
+
+// check looks at one task: its schema, its overrides and, where it is on this
+// machine, its repository.
+func (p *preflight) check(t *batch.Task) []error {
+	var errs []error
+	if len(t.OutputSchema) > 0 {
+		if _, err := runner.ParseSchema("output_schema", t.OutputSchema); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(t.Config) > 0 {
+		key := strings.Join(t.Config, "\x00")
+		if _, seen := p.policies[key]; !seen {
+			_, err := p.policy(t.Config)
+			p.policies[key] = err
+		}
+		if err := p.policies[key]; err != nil {
+			errs = append(errs, fmt.Errorf("config: %w", err))
+		}
+	}
+	path, local := batch.Local(t.Repo)
+	if !local {
+		return errs
+	}
+	t.Repo = p.at(path)
+	key := t.Repo + "\x00" + t.Ref
+	if _, seen := p.refs[key]; !seen {
+		p.refs[key] = p.repository(t.Repo, t.Ref)
+	}
+	if err := p.refs[key]; err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+func (p *preflight) repository(path, ref string) error {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("repo %s: %w", path, errText(err))
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("repo %s is not a folder", path)
+	}
+	_, err = p.git.Resolve(p.rt.ctx, path, ref)
+	var unsupported *sandbox.UnsupportedError
+	if errors.As(err, &unsupported) {
+		return nil // told once, by machine
+	}
+	return err
+}
+
+// session is one that reads the configuration and runs nothing.
+func (p *preflight) session(overrides []string) (*session, error) {
+	flags := p.cmd.runFlags
+	flags.Config = append(append([]string(nil), flags.Config...), overrides...)
+	s := p.rt.session(&flags, "exec")
+	s.clock()
+	s.mask, s.workdir = event.NewRedactor(), p.out
+	s.log = event.NewLog(s.now, s.mask)
+	var err error
+	s.home, err = p.rt.codexHome()
+	return s, err
+}
+
+func (p *preflight) policy(overrides []string) (*policy.Policy, error) {
+	s, err := p.session(overrides)
+	if err != nil {
+		return nil, err
+	}
+	src, err := s.policySources()
+	if err != nil {
+		return nil, err
+	}
+	return policy.Load(src)
+}
+
+// machine finds out whether any task can run at all: the policy, the sandbox
+// and the credential. A night of a thousand equal failures is told in a second.
+func (p *preflight) machine() error {
+	s, err := p.session(nil)
+	if err != nil {
+		return err
+	}
+	if s.policy, err = p.policy(nil); err != nil {
+		return err
+	}
+	if _, err := s.readSchema(); err != nil {
+		return err
+	}
+	if _, err := s.readImages(); err != nil {
+		return err
+	}
+	if err := p.sandbox(s); err != nil {
+		return err
+	}
+	if p.cmd.ModelScript != "" {
+		if _, err := os.Stat(p.rt.abs(p.cmd.ModelScript)); err != nil {
+			return usageError("--model-script %s: %v", p.cmd.ModelScript, errText(err))
+		}
+		return nil
+	}
+	cred, err := auth.Load(p.rt.ctx, s.authSources(p.key))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.rt.ctx), finishBound)
+	defer cancel()
+	return cred.Close(ctx)
+}
+
+func (p *preflight) sandbox(s *session) error {
+	facts, err := workspace.Find(p.out)
+	if err != nil {
+		return err
+	}
+	private, err := os.MkdirTemp("", "nightshift-")
+	if err != nil {
+		return fmt.Errorf("no private folder: %w", err)
+	}
+	defer removeAll(private)
+	conf, err := runner.Confine(runner.ConfineOptions{Policy: s.policy, Workdir: p.out, Facts: facts, Home: s.home,
+		UserHome: p.rt.userHome(), Runtime: private, LookupEnv: p.rt.lookupEnv})
+	if err != nil {
+		return err
+	}
+	box, err := sandbox.Open(p.rt.ctx, conf.Spec)
+	if err != nil {
+		return err
+	}
+	return box.Close()
+}

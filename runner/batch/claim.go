@@ -1,0 +1,236 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// errLost is the cause that ends the work on a task whose claim was taken over.
+var errLost = errors.New("the claim on the task was lost: it was not renewed in time, and another process took it over")
+
+// holder is what a claim file says of the process that made it. Token is
+// unique; the rest lets a process on the same machine see at once that the
+// holder has died, instead of waiting for its lease to end.
+type holder struct {
+	Token string `json:"token"`
+	Host  string `json:"host,omitempty"`
+	Boot  string `json:"boot,omitempty"`
+	PIDNS string `json:"pidns,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	Start string `json:"start,omitempty"`
+}
+
+// thisProcess describes the caller. What cannot be read stays empty; then only
+// the lease counts.
+func thisProcess(token string) holder {
+	h := holder{Token: token, PID: os.Getpid()}
+	if name, err := os.Hostname(); err == nil {
+		h.Host = name
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		h.Boot = strings.TrimSpace(string(b))
+	}
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil {
+		h.PIDNS = ns
+	}
+	h.Start = startTime(h.PID)
+	return h
+}
+
+// startTime is when a process began, in ticks since boot: with it a process
+// number names one process only. "" when there is no such process.
+func startTime(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return ""
+	}
+	// The name in parentheses may hold anything; the fields come after it.
+	_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	const startField = 19 // field 22 of proc(5), counted after pid and name
+	if !ok || len(fields) <= startField || fields[0] == "Z" || fields[0] == "X" {
+		return ""
+	}
+	return fields[startField]
+}
+
+// dead tells whether h is a process of the same pid namespace as me that is
+// gone. False also means "cannot tell".
+func (h holder) dead(me holder) bool {
+	same := h.Host != "" && h.Host == me.Host && h.Boot != "" && h.Boot == me.Boot && h.PIDNS != "" && h.PIDNS == me.PIDNS
+	return same && h.Start != "" && startTime(h.PID) != h.Start
+}
+
+// claims are the rights to work on tasks, one file each. Its methods are safe
+// for concurrent use, and several processes may share the folder.
+type claims struct {
+	dir   string
+	me    holder
+	lease time.Duration
+
+	mu   sync.Mutex
+	seen map[string]sighting
+}
+
+// sighting is when a claim of somebody else was first seen in its present
+// state. Leases are measured from it with our own clock, so clocks of machines
+// that share the folder need not agree.
+type sighting struct {
+	mod   time.Time
+	since time.Time
+}
+
+// claim is the right to work on a task for a while. It is a file that exactly
+// one process can create; its holder renews it by touching it. A claim whose
+// holder is dead, or that was not renewed for a whole lease, is taken over by
+// renaming it away, which again exactly one process can do.
+type claim struct {
+	path string
+	all  *claims
+	stop chan struct{}
+	done chan struct{}
+	once sync.Once
+}
+
+// take claims t, or returns nil when somebody else has it. lost is called when
+// the claim is taken away from us.
+func (c *claims) take(t Task, lost context.CancelCauseFunc) (*claim, error) {
+	path := filepath.Join(c.dir, t.Dir())
+	for range 2 {
+		got, err := c.create(path)
+		if err != nil {
+			return nil, err
+		}
+		if got {
+			cl := &claim{path: path, all: c, stop: make(chan struct{}), done: make(chan struct{})}
+			go cl.renew(lost)
+			return cl, nil
+		}
+		if !c.abandoned(path) {
+			return nil, nil
+		}
+		if err := c.break_(path); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (c *claims) create(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = json.NewEncoder(f).Encode(c.me)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return false, errors.Join(err, os.Remove(path))
+	}
+	return true, nil
+}
+
+// read returns who holds the claim; an unreadable one has no token.
+func (c *claims) read(path string) holder {
+	var h holder
+	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &h) != nil {
+		return holder{} // being written at this moment, or by something else
+	}
+	return h
+}
+
+// abandoned tells whether nobody works under the claim any more.
+func (c *claims) abandoned(path string) bool {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) // given back just now: try again
+	}
+	if c.read(path).dead(c.me) {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.seen[path]
+	if !ok || !s.mod.Equal(fi.ModTime()) {
+		c.seen[path] = sighting{fi.ModTime(), time.Now()}
+		return false
+	}
+	return time.Since(s.since) >= c.lease
+}
+
+// break_ removes an abandoned claim. One process at a time does so; if the file
+// that was moved away is no longer the abandoned one (a third process was
+// faster) it is put back. Should that go wrong all the same, two processes work
+// on one task for a moment: the one whose token is not in the file notices when
+// it renews, and has no result.
+func (c *claims) break_(path string) error {
+	lock := flock.New(filepath.Join(c.dir, ".lock"))
+	if ok, err := lock.TryLock(); err == nil && !ok {
+		return nil // somebody else is at it
+	}
+	defer func() { _ = lock.Close() }() // the lock ends with its descriptor
+	before := c.read(path)
+	if !c.abandoned(path) {
+		return nil
+	}
+	stale := path + ".stale-" + c.me.Token
+	if err := os.Rename(path, stale); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	if moved := c.read(stale); moved != before {
+		if err := os.Link(stale, path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return os.Remove(stale)
+}
+
+// held tells whether the claim is still ours.
+func (c *claim) held() bool { return c.all.read(c.path).Token == c.all.me.Token }
+
+// renew touches the claim until it is given back or lost.
+func (c *claim) renew(lost context.CancelCauseFunc) {
+	defer close(c.done)
+	t := time.NewTicker(max(c.all.lease/3, time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			now := time.Now()
+			if !c.held() || os.Chtimes(c.path, now, now) != nil {
+				lost(errLost)
+				return
+			}
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// give ends the claim, if it is still ours.
+func (c *claim) give() error {
+	c.once.Do(func() { close(c.stop) })
+	<-c.done
+	if !c.held() {
+		return nil
+	}
+	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("give the claim back: %w", err)
+	}
+	return nil
+}
