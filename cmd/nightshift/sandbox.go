@@ -280,7 +280,8 @@ func doctorText(r sandbox.Report, refused bool) string {
 		}
 	}
 	if refused {
-		b.WriteString("\nRuns are refused here (exit code 4) until this is changed, or until sandbox.require asks for less.\n")
+		b.WriteString("\nRuns are refused here (exit code 4) until this is changed. A weaker mechanism counts only where\n" +
+			"sandbox.degrade names it; going without a guarantee needs sandbox.may_drop in /etc/codex/requirements.toml.\n")
 	} else {
 		b.WriteString("\nRuns are confined here as the defaults require.\n")
 	}
