@@ -21,7 +21,7 @@ const why = "nightshift confines commands on Linux only"
 func Init(map[string]HelperFunc) {}
 
 // HideSelf has nothing to hide from: no command runs beside this process.
-func HideSelf() {}
+func HideSelf() error { return nil }
 
 // Sandbox cannot be opened on this system.
 type Sandbox struct{}
