@@ -131,13 +131,19 @@ type meter struct {
 
 // response counts one model response.
 func (m *meter) response(modelName string, u event.Usage) {
+	m.spentOn(modelName, u)
+	m.spent.add(1, 0, 0, 0)
+}
+
+// spentOn counts tokens and money.
+func (m *meter) spentOn(modelName string, u event.Usage) {
 	m.usage = m.usage.Add(u)
 	cost := 0.0
 	if p, ok := m.prices[modelName]; ok {
 		cost = event.Price(p).Cost(u)
 	}
 	m.cost += cost
-	m.spent.add(1, 0, u.Total(), cost)
+	m.spent.add(0, 0, u.Total(), cost)
 }
 
 // call counts one tool call.

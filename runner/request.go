@@ -30,6 +30,7 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 		}
 		var api *model.APIError
 		if !errors.As(err, &api) || context.Cause(ctx) != nil {
+			r.salvage()
 			return nil, err
 		}
 		if api.Class == "context_length" && !compacted && r.compactable() {
@@ -43,9 +44,39 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 			continue
 		}
 		if !r.fallBack(api) {
+			r.salvage()
 			return nil, err
 		}
 	}
+}
+
+// salvage keeps what the last attempt of a request had finished when no other
+// follows: words that were paid for and that tell how far the model had come.
+// Its calls were never answered and are dropped.
+func (r *run) salvage() {
+	for _, it := range r.context.broken {
+		o, err := readItem(it)
+		if err != nil {
+			continue // a damaged item of a damaged response
+		}
+		switch o.Type {
+		case "message":
+			text, _ := o.text()
+			if text == "" || r.Mode == "review" {
+				continue
+			}
+			r.log.Complete("", event.AgentMessage{Text: text})
+		case "reasoning":
+			if s := o.summary(); s != "" {
+				r.log.Complete("", event.Reasoning{Text: s})
+			}
+		default:
+			continue
+		}
+		r.history.add(it)
+		r.store(it)
+	}
+	r.context.broken = nil
 }
 
 // fallBack switches to the next model of model_fallback. Only a model that is
@@ -91,6 +122,7 @@ func (r *run) newRequest(purpose string, withTools bool) model.Request {
 // yielded is void: nothing of it reaches the log, the history or a tool.
 func (r *run) stream(ctx context.Context, req model.Request) (*model.Response, error) {
 	r.request++
+	r.context.broken = nil
 	r.progress("waiting for %s (request %d)", req.Model, r.request)
 	var started bool
 	for d, err := range r.Model.Stream(ctx, req) {
@@ -105,7 +137,11 @@ func (r *run) stream(ctx context.Context, req model.Request) (*model.Response, e
 			r.beforeFirstTool(ctx)
 		}
 		switch {
+		case d.Broken != nil:
+			r.context.broken = d.Broken.Items
+			r.spentInVain(d.Broken.Usage)
 		case d.Retrying != nil:
+			r.context.broken = nil
 			r.totals.ModelRetries++
 			r.retrying(d.Retrying)
 		case d.Done != nil:
@@ -132,7 +168,19 @@ func (r *run) account(resp *model.Response) {
 	r.totals.ModelResponses++
 	r.meter.response(r.model, resp.Usage)
 	r.context.lastInput = resp.Usage.Input + resp.Usage.Output
+	r.storeUsage(resp.ID, resp.Usage)
+}
+
+// spentInVain counts a response that the service broke off and charged.
+func (r *run) spentInVain(u event.Usage) {
+	if u != (event.Usage{}) {
+		r.meter.spentOn(r.model, u)
+		r.storeUsage("", u)
+	}
+}
+
+func (r *run) storeUsage(responseID string, u event.Usage) {
 	if r.Thread.Store != nil {
-		r.stored(r.Thread.Store.Usage(resp.ID, resp.Usage, r.meter.usage, r.Thread.Usage.Add(r.meter.usage)))
+		r.stored(r.Thread.Store.Usage(responseID, u, r.meter.usage, r.Thread.Usage.Add(r.meter.usage)))
 	}
 }

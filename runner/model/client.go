@@ -209,6 +209,9 @@ func (c *Client) run(ctx context.Context, k *call) {
 		c.o.Emit(event.ModelRequest{Request: k.number, Attempt: attempt, Purpose: k.Purpose, Model: k.Model, Bytes: len(k.body), Items: len(k.Input)})
 		begin := c.o.Now()
 		done, f := c.attempt(ctx, k, begin)
+		if f != nil && f.broken != nil && !k.yield(Delta{Broken: f.broken}, nil) {
+			return
+		}
 		switch {
 		case f == nil:
 			done.Attempts = attempt
@@ -298,7 +301,9 @@ func (c *Client) attempt(ctx context.Context, k *call, begin time.Time) (*Respon
 		progress, done, f := r.next()
 		switch {
 		case f != nil:
-			return nil, c.timedOut(ctx, f)
+			f = c.timedOut(ctx, f)
+			f.broken = r.broken()
+			return nil, f
 		case done != nil:
 			drain(r.body, cancel, res.ProtoMajor)
 			return done, nil

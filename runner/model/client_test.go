@@ -261,6 +261,39 @@ func TestUsageAndEvents(t *testing.T) {
 }
 
 // Cancelling ends the call at once, wherever it is, with the cause.
+// What a failed attempt had finished is handed over before the next attempt or
+// the error, with the tokens of a response that the service broke off itself.
+func TestBroken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script string
+		want   []string
+	}{
+		"cut, then whole": {`{"items":[{"message":"one"},{"call":"x","args":{}}],"end":"none"},{"items":[{"message":"two"}]}`, []string{"broken 2 0", "retrying", "done"}},
+		"nothing came":    {`{"items":[],"end":"none"},{"items":[{"message":"two"}]}`, []string{"retrying", "done"}},
+		"incomplete":      {`{"items":[{"message":"one"}],"end":"incomplete","usage":{"input":70,"output":7}}`, []string{"broken 1 77", "error"}},
+		"failed":          {`{"items":[{"message":"one"}],"end":"failed","error":{"code":"invalid_prompt","message":"no"}}`, []string{"broken 1 0", "error"}},
+	} {
+		one := 1
+		c := client(t, runnertest.NewServer(t, "["+tt.script+"]"), model.Options{StreamMaxRetries: &one})
+		var got []string
+		for d, err := range c.Stream(t.Context(), ask("hello")) {
+			switch {
+			case err != nil:
+				got = append(got, "error")
+			case d.Broken != nil:
+				got = append(got, fmt.Sprint("broken ", len(d.Broken.Items), " ", d.Broken.Usage.Total()))
+			case d.Retrying != nil:
+				got = append(got, "retrying")
+			case d.Done != nil:
+				got = append(got, "done")
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	cause := errors.New("stop now")
 	for name, script := range map[string]string{

@@ -1,8 +1,10 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -17,6 +19,7 @@ const (
 	textQuota       = "Quota exceeded. Check your plan and billing details."
 	textNoRoom      = "Codex ran out of room in the model's context window. Start a new thread or clear earlier history before retrying."
 	textCut         = "stream disconnected before completion: Transport error: network error: error decoding response body"
+	textClosed      = "stream disconnected before completion: stream closed before response.completed"
 	textIdle        = "stream disconnected before completion: idle timeout waiting for SSE"
 	textSending     = "stream disconnected before completion: error sending request"
 	prefixStream    = "stream disconnected before completion: "
@@ -41,6 +44,8 @@ type failure struct {
 	hasWait bool
 	// unauthorized: a renewed credential makes one more attempt worth it.
 	unauthorized bool
+	// broken is what the attempt had brought, or nil.
+	broken *Broken
 	// unreached: the attempt's time counts against the retry budget.
 	unreached bool
 }
@@ -301,7 +306,7 @@ func usageLimit(e serviceError, said string, now time.Time) *failure {
 func responseFailure(e serviceError, now time.Time) *failure {
 	said := strings.ToValidUTF8(excerpt(e.Message, maxMessage), "\uFFFD")
 	if said == "" {
-		said = e.name()
+		said = cmp.Or(e.name(), "response.failed event received")
 	}
 	if f := hardCode(e, said, now); f != nil {
 		return f
@@ -345,6 +350,11 @@ func incompleteFailure(reason string) *failure {
 
 // cut is a stream that broke or ended before its terminal event.
 func cut(cause error) *failure { return fail(ClassStreamEnded, textCut).stream().because(cause) }
+
+// closed is a stream that ended in good order, but too early.
+func closed() *failure {
+	return fail(ClassStreamEnded, textClosed).stream().because(io.ErrUnexpectedEOF)
+}
 
 // idle is a stream, or a wait for one, in which nothing happened for d.
 func idle(d time.Duration) *failure {

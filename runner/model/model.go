@@ -40,6 +40,9 @@ type Request struct {
 type Delta struct {
 	// Progress: bytes arrived; Text is the visible part, if any.
 	Progress *Progress
+	// Broken: the attempt failed after it had finished items or named its cost.
+	// Retrying or the error comes next.
+	Broken *Broken
 	// Retrying: the attempt failed, everything yielded since Stream began is
 	// void, and the request will be made again.
 	Retrying *Retrying
@@ -51,6 +54,15 @@ type Delta struct {
 type Progress struct {
 	Text  string
 	Event string
+}
+
+// Broken is what a failed attempt had brought.
+type Broken struct {
+	// Items were finished. Those of a response that will never come as a whole
+	// are worth keeping, except for the calls among them.
+	Items []Item
+	// Usage is what the service counted for a response that it broke off itself.
+	Usage event.Usage
 }
 
 // Retrying describes a failed attempt.

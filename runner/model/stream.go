@@ -164,6 +164,7 @@ func (r *reader) take(kind string, data []byte) (*Response, *failure) {
 		e, _ := parseServiceError([]byte(ev.Response.Error.RawJSON()))
 		return nil, responseFailure(e, r.now())
 	case "response.incomplete":
+		r.resp.Usage = usageOf(ev.Response.Usage)
 		return nil, incompleteFailure(ev.Response.IncompleteDetails.Reason)
 	}
 	return r.finish(ev.Response)
@@ -230,11 +231,8 @@ func (r *reader) finish(res responses.Response) (*Response, *failure) {
 			}
 		}
 	}
-	slices.SortStableFunc(r.output, func(a, b outputItem) int { return cmp.Compare(a.index, b.index) })
 	out := r.resp
-	for _, it := range r.output {
-		out.Items = append(out.Items, Item{Raw: it.raw})
-	}
+	out.Items = r.items()
 	if res.ID != "" {
 		out.ID = res.ID
 	}
@@ -271,7 +269,25 @@ func (r *reader) ended() *failure {
 	case errors.Is(err, errEventTooLarge) || errors.Is(err, bufio.ErrTooLong):
 		return oversized("an event", maxEventBytes)
 	case err == nil:
-		return cut(io.ErrUnexpectedEOF)
+		return closed()
 	}
 	return cut(err)
+}
+
+// broken is what had come before the attempt failed; nil if nothing did.
+func (r *reader) broken() *Broken {
+	items := r.items()
+	if len(items) == 0 && r.resp.Usage == (event.Usage{}) {
+		return nil
+	}
+	return &Broken{Items: items, Usage: r.resp.Usage}
+}
+
+// items are the finished items in the order of their indices.
+func (r *reader) items() (out []Item) {
+	slices.SortStableFunc(r.output, func(a, b outputItem) int { return cmp.Compare(a.index, b.index) })
+	for _, it := range r.output {
+		out = append(out, Item{Raw: it.raw})
+	}
+	return out
 }

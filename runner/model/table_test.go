@@ -97,6 +97,7 @@ const at = ", url: http://script.invalid/v1/responses"
 // how long that takes, what is said and under which word.
 func TestFailureTable(t *testing.T) {
 	const cutText = "stream disconnected before completion: Transport error: network error: error decoding response body"
+	const closedText = "stream disconnected before completion: stream closed before response.completed"
 	tests := []struct {
 		name     string
 		reply    string
@@ -146,13 +147,13 @@ func TestFailureTable(t *testing.T) {
 		{"204", status(204, `""`), 6, 6.2, "bad_response", "unexpected status 204 No Content: " + at},
 		{"cut", `{"items":[{"message":"half"}],"cut_mid_item":true}`, 6, 6.2, "stream_ended", cutText},
 		{"no end", `{"items":[{"message":"half"}],"end":"none"}`, 6, 6.2, "stream_ended", cutText},
-		{"early clean end", `{"sse":"data: {\"type\":\"response.created\",\"response\":{}}\n\n"}`, 6, 6.2, "stream_ended", cutText},
-		{"empty stream", `{"sse":""}`, 6, 6.2, "stream_ended", cutText},
+		{"early clean end", `{"sse":"data: {\"type\":\"response.created\",\"response\":{}}\n\n"}`, 6, 6.2, "stream_ended", closedText},
+		{"empty stream", `{"sse":""}`, 6, 6.2, "stream_ended", closedText},
 		{"idle", `{"items":[{"message":"half"}],"hang_s":900}`, 6, 6.2 + 6*300, "idle_timeout", "stream disconnected before completion: idle timeout waiting for SSE"},
 		{"idle before headers", `{"items":[],"delay_s":900}`, 6, 6.2 + 6*300, "idle_timeout", "stream disconnected before completion: idle timeout waiting for SSE"},
 		{"failed", `{"items":[],"end":"failed","error":{"code":"server_error","message":"oh"}}`, 6, 6.2, "server_error", "stream disconnected before completion: oh"},
 		{"failed unknown", `{"items":[],"end":"failed","error":{"code":"moon_phase","message":"oh"}}`, 6, 6.2, "server_error", "stream disconnected before completion: oh"},
-		{"failed without error", `{"items":[],"end":"failed"}`, 6, 6.2, "server_error", "stream disconnected before completion: "},
+		{"failed without error", `{"items":[],"end":"failed"}`, 6, 6.2, "server_error", "stream disconnected before completion: response.failed event received"},
 		{"failed rate limit", `{"items":[],"end":"failed","error":{"code":"rate_limit_exceeded","message":"Please try again in 1.5s."}}`, 6, 7.5, "rate_limit", "rate limit exceeded: Please try again in 1.5s."},
 		{"failed slow_down", `{"items":[],"end":"failed","error":{"code":"slow_down","message":"easy"}}`, 6, 6.2, "rate_limit", "rate limit exceeded: easy"},
 		{"failed context", `{"items":[],"end":"failed","error":{"code":"context_length_exceeded","message":"x"}}`, 1, 0, "context_length", "Codex ran out of room in the model's context window. Start a new thread or clear earlier history before retrying."},
