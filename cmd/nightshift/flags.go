@@ -49,26 +49,27 @@ type runFlags struct {
 	Remote             string `hidden:""`
 	RemoteAuthTokenEnv string `hidden:""`
 
-	Events           string   `group:"nightshift" placeholder:"FILE" help:"Write the full numbered event log to FILE."`
-	ReportDir        string   `group:"nightshift" placeholder:"DIR" help:"Write the usual set of reports into DIR."`
-	Report           []string `group:"nightshift" sep:"none" placeholder:"FORMAT=PATH" help:"Write one report. Repeatable. Formats: json, markdown, html, junit, sarif, codequality, dotenv, checkstyle, ctrf, patch, mail-patch, provenance."`
-	SignKey          string   `group:"nightshift" placeholder:"FILE" help:"Sign the provenance with this PEM private key."`
-	NoGitHub         bool     `name:"no-github" group:"nightshift" help:"Do not write step summary, annotations and outputs, even where the CI variables are set."`
-	PromptFile       string   `group:"nightshift" placeholder:"FILE" help:"Read the prompt from FILE."`
-	ModelScript      string   `group:"nightshift" placeholder:"FILE" help:"Play a recorded session instead of asking a model: no key, no network."`
-	Record           string   `group:"nightshift" placeholder:"FILE" help:"Record the session's model responses to FILE."`
-	Requirements     []string `group:"nightshift" sep:"none" placeholder:"FILE" help:"One more requirements.toml; it can only tighten. Repeatable."`
-	APIKeyStdin      bool     `name:"api-key-stdin" group:"nightshift" help:"Read the API key from the first line of stdin."`
-	AuthWriteback    string   `group:"nightshift" placeholder:"CMD" help:"Run CMD with the new auth.json on stdin after each refresh."`
-	InstructionsFrom string   `group:"nightshift" placeholder:"REF" help:"Read AGENTS.md from this git ref instead of the working tree (for changes from forks)."`
-	DenyRead         []string `group:"nightshift" sep:"none" placeholder:"PATH" help:"Commands cannot read PATH. Repeatable."`
-	AllowDomain      []string `group:"nightshift" sep:"none" placeholder:"HOST" help:"Commands may reach HOST through the egress proxy. Repeatable."`
-	Strict           bool     `group:"nightshift" help:"Denials and failed tools end in exit code 9."`
-	Verify           []string `group:"nightshift" sep:"none" placeholder:"CMD" help:"After the model says it is done, CMD must pass. Repeatable."`
-	VerifyRounds     int      `group:"nightshift" default:"-1" placeholder:"N" help:"How often a failed --verify is handed back to the model (default 3)."`
-	ModelFallback    []string `group:"nightshift" sep:"," placeholder:"MODEL" help:"Models to try when the first is overloaded or unavailable."`
-	Deterministic    bool     `group:"nightshift" help:"Fixed ids and times, for replays that must be equal byte for byte."`
-	LogLevel         string   `group:"nightshift" default:"off" placeholder:"LEVEL" help:"Diagnostics of nightshift itself on stderr: off, error, warn, info, debug, trace (also NIGHTSHIFT_LOG)."`
+	Events           string        `group:"nightshift" placeholder:"FILE" help:"Write the full numbered event log to FILE."`
+	ReportDir        string        `group:"nightshift" placeholder:"DIR" help:"Write the usual set of reports into DIR."`
+	Report           []string      `group:"nightshift" sep:"none" placeholder:"FORMAT=PATH" help:"Write one report. Repeatable. Formats: json, markdown, html, junit, sarif, codequality, dotenv, checkstyle, ctrf, patch, mail-patch, provenance."`
+	SignKey          string        `group:"nightshift" placeholder:"FILE" help:"Sign the provenance with this PEM private key."`
+	NoGitHub         bool          `name:"no-github" group:"nightshift" help:"Do not write step summary, annotations and outputs, even where the CI variables are set."`
+	PromptFile       string        `group:"nightshift" placeholder:"FILE" help:"Read the prompt from FILE."`
+	IdlePromptWait   time.Duration `group:"nightshift" placeholder:"DUR" help:"How long stdin may stay silent when the prompt comes from it (default 10m; 15s for a pipe that only callers of this process hold)."`
+	ModelScript      string        `group:"nightshift" placeholder:"FILE" help:"Play a recorded session instead of asking a model: no key, no network."`
+	Record           string        `group:"nightshift" placeholder:"FILE" help:"Record the session's model responses to FILE."`
+	Requirements     []string      `group:"nightshift" sep:"none" placeholder:"FILE" help:"One more requirements.toml; it can only tighten. Repeatable."`
+	APIKeyStdin      bool          `name:"api-key-stdin" group:"nightshift" help:"Read the API key from the first line of stdin."`
+	AuthWriteback    string        `group:"nightshift" placeholder:"CMD" help:"Run CMD with the new auth.json on stdin after each refresh."`
+	InstructionsFrom string        `group:"nightshift" placeholder:"REF" help:"Read AGENTS.md from this git ref instead of the working tree (for changes from forks)."`
+	DenyRead         []string      `group:"nightshift" sep:"none" placeholder:"PATH" help:"Commands cannot read PATH. Repeatable."`
+	AllowDomain      []string      `group:"nightshift" sep:"none" placeholder:"HOST" help:"Commands may reach HOST through the egress proxy. Repeatable."`
+	Strict           bool          `group:"nightshift" help:"Denials and failed tools end in exit code 9."`
+	Verify           []string      `group:"nightshift" sep:"none" placeholder:"CMD" help:"After the model says it is done, CMD must pass. Repeatable."`
+	VerifyRounds     int           `group:"nightshift" default:"-1" placeholder:"N" help:"How often a failed --verify is handed back to the model (default 3)."`
+	ModelFallback    []string      `group:"nightshift" sep:"," placeholder:"MODEL" help:"Models to try when the first is overloaded or unavailable."`
+	Deterministic    bool          `group:"nightshift" help:"Fixed ids and times, for replays that must be equal byte for byte."`
+	LogLevel         string        `group:"nightshift" default:"off" placeholder:"LEVEL" help:"Diagnostics of nightshift itself on stderr: off, error, warn, info, debug, trace (also NIGHTSHIFT_LOG)."`
 
 	MaxTurns            int           `group:"limits" placeholder:"N" help:"Model responses."`
 	MaxToolCalls        int           `group:"limits" placeholder:"N" help:"Tool calls."`

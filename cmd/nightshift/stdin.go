@@ -8,16 +8,27 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/nightshift-ci/nightshift/runner"
 )
 
 // stdinGrace is how long a silent stdin may hold a run that already has its
 // prompt. CI systems hand out pipes that nobody writes to and nobody closes.
 const stdinGrace = 2 * time.Second
+
+// Input from stdin is waited for as long as its writer may still be at work: a pipeline's first half can take minutes. A pipe that only
+// callers of this process hold open is another matter: a CI agent made it and
+// nobody writes to it.
+const (
+	promptWait       = 10 * time.Minute
+	callerPromptWait = 15 * time.Second
+)
 
 // maxPromptRunes is the service's bound on one input.
 const maxPromptRunes = 1 << 20
@@ -29,11 +40,13 @@ type promptSources struct {
 	isSub  bool    // resume, fork, review: a PROMPT does not make the reference read stdin
 	keyed  bool    // --api-key-stdin took the first line
 	reader io.Reader
+	// silence is how long stdin may be silent; 0: the defaults.
+	silence time.Duration
 }
 
 // prompt reads the prompt and says on stderr what it reads.
-func (rt *runtime) prompt(src promptSources) (string, error) {
-	text, given, err := rt.promptText(src)
+func (rt *runtime) prompt(ctx context.Context, src promptSources) (string, error) {
+	text, given, err := rt.promptText(ctx, src)
 	if err != nil {
 		return "", err
 	}
@@ -46,7 +59,7 @@ func (rt *runtime) prompt(src promptSources) (string, error) {
 	return text, nil
 }
 
-func (rt *runtime) promptText(src promptSources) (text string, given bool, err error) {
+func (rt *runtime) promptText(ctx context.Context, src promptSources) (text string, given bool, err error) {
 	if src.file != "" {
 		if src.arg != nil {
 			return "", false, usageError("--prompt-file and a PROMPT argument exclude each other")
@@ -67,13 +80,13 @@ func (rt *runtime) promptText(src promptSources) (text string, given bool, err e
 	switch {
 	case src.arg == nil:
 		fmt.Fprintln(rt.stderr, "Reading prompt from stdin...")
-		text, err = rt.allStdin(src.reader)
+		text, err = rt.allStdin(ctx, src)
 		return text, false, err
 	case *src.arg == "-":
-		text, err = rt.allStdin(src.reader)
+		text, err = rt.allStdin(ctx, src)
 		return text, false, err
 	}
-	extra, err := rt.extraStdin(src.reader)
+	extra, err := rt.extraStdin(ctx, src)
 	if err != nil {
 		return "", false, err
 	}
@@ -86,92 +99,128 @@ func (rt *runtime) promptText(src promptSources) (text string, given bool, err e
 	return *src.arg + "\n\n<stdin>\n" + extra + "</stdin>", true, nil
 }
 
+// piped is what arrives on a stdin that is read in the background.
+type piped struct {
+	beat chan struct{} // a byte has come since the last look
+	done chan struct{} // closed at the end
+	text []byte        // valid when done is closed
+	err  error
+}
+
+// readPiped starts reading r. The reader cannot be stopped; it ends with the
+// process.
+func readPiped(r io.Reader) *piped {
+	p := &piped{beat: make(chan struct{}, 1), done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		var buf bytes.Buffer
+		chunk := make([]byte, 32<<10)
+		for buf.Len() < 8*maxPromptRunes {
+			n, err := r.Read(chunk)
+			buf.Write(chunk[:n])
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					p.err = err
+				}
+				break
+			}
+			select {
+			case p.beat <- struct{}{}:
+			default:
+			}
+		}
+		p.text = buf.Bytes()
+	}()
+	return p
+}
+
+// end waits for the end of the input. It gives up after a silence that the
+// writer, if there is one, cannot be meant to make.
+func (p *piped) end(ctx context.Context, src promptSources) error {
+	wait := src.silence
+	if wait <= 0 {
+		wait = callerPromptWait
+	}
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-p.done:
+			timer.Stop()
+			return nil
+		case <-p.beat:
+			timer.Stop()
+			continue
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+		if src.silence <= 0 && wait < promptWait && !heldByCallers(src.reader) {
+			wait = promptWait
+			continue
+		}
+		return exitError{code: runner.ExitUsage, err: &hintError{
+			fmt.Errorf("stdin is open, but nothing came from it for %s", wait),
+			"close stdin (< /dev/null) and give the prompt as an argument, or wait longer with --idle-prompt-wait"}}
+	}
+}
+
 // allStdin reads stdin to its end. A terminal has no end that a script could
 // mean, so it is refused.
-func (rt *runtime) allStdin(r io.Reader) (string, error) {
-	if isTerminal(r) {
+func (rt *runtime) allStdin(ctx context.Context, src promptSources) (string, error) {
+	if isTerminal(src.reader) {
 		return "", usageError("no prompt: stdin is a terminal; give the prompt as an argument")
 	}
-	type read struct {
-		b   []byte
-		err error
+	in := readPiped(src.reader)
+	if err := in.end(ctx, src); err != nil {
+		return "", err
 	}
-	done := make(chan read, 1)
-	go func() {
-		b, err := io.ReadAll(io.LimitReader(r, 8*maxPromptRunes))
-		done <- read{b, err}
-	}()
-	select {
-	case got := <-done:
-		if got.err != nil {
-			return "", usageError("stdin could not be read: %v", got.err)
-		}
-		text, err := decodeText(got.b)
-		if err != nil {
-			return "", usageError("failed to read prompt from stdin: %v", err)
-		}
-		if strings.TrimSpace(text) == "" {
-			return "", usageError("no prompt provided via stdin")
-		}
-		return text, nil
-	case <-rt.ctx.Done():
-		return "", context.Cause(rt.ctx)
+	if in.err != nil {
+		return "", usageError("stdin could not be read: %v", in.err)
 	}
+	text, err := decodeText(in.text)
+	if err != nil {
+		return "", usageError("failed to read prompt from stdin: %v", err)
+	}
+	if strings.TrimSpace(text) == "" {
+		return "", usageError("no prompt provided via stdin")
+	}
+	return text, nil
 }
 
 // extraStdin reads what is piped beside a prompt. Only a stdin that sends a
 // byte, or ends, within stdinGrace is waited for.
-func (rt *runtime) extraStdin(r io.Reader) (string, error) {
-	if r == nil || isTerminal(r) {
+func (rt *runtime) extraStdin(ctx context.Context, src promptSources) (string, error) {
+	if src.reader == nil || isTerminal(src.reader) {
 		return "", nil
 	}
 	fmt.Fprintln(rt.stderr, "Reading additional input from stdin...")
-	first := make(chan struct{})
-	type read struct {
-		b   []byte
-		err error
-	}
-	done := make(chan read, 1)
-	go func() {
-		var buf bytes.Buffer
-		one := make([]byte, 4096)
-		n, err := r.Read(one)
-		buf.Write(one[:n])
-		close(first)
-		if err == nil {
-			_, err = io.Copy(&buf, io.LimitReader(r, 8*maxPromptRunes))
-		}
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		done <- read{buf.Bytes(), err}
-	}()
+	in := readPiped(src.reader)
 	grace := time.NewTimer(stdinGrace)
 	defer grace.Stop()
 	select {
-	case <-first:
-	case <-rt.ctx.Done():
-		return "", context.Cause(rt.ctx)
+	case <-in.beat:
+	case <-in.done:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
 	case <-grace.C:
 		fmt.Fprintf(rt.stderr, "stdin is open but silent for %s; going on with the prompt argument alone\n", stdinGrace)
 		return "", nil
 	}
-	select {
-	case got := <-done:
-		if got.err != nil {
-			if errors.Is(got.err, os.ErrClosed) || strings.Contains(got.err.Error(), "bad file descriptor") {
-				return "", nil // stdin was closed by the caller (<&-)
-			}
-			return "", usageError("stdin could not be read: %v", got.err)
-		}
-		text, err := decodeText(got.b)
-		if err != nil {
-			return "", usageError("failed to read additional input from stdin: %v", err)
-		}
-		return text, nil
-	case <-rt.ctx.Done():
-		return "", context.Cause(rt.ctx)
+	if err := in.end(ctx, src); err != nil {
+		return "", err
 	}
+	if in.err != nil {
+		if errors.Is(in.err, os.ErrClosed) || errors.Is(in.err, syscall.EBADF) {
+			return "", nil // stdin was closed by the caller (<&-)
+		}
+		return "", usageError("stdin could not be read: %v", in.err)
+	}
+	text, err := decodeText(in.text)
+	if err != nil {
+		return "", usageError("failed to read additional input from stdin: %v", err)
+	}
+	return text, nil
 }
 
 func isTerminal(r any) bool {
