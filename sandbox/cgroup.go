@@ -39,6 +39,7 @@ type group struct {
 	dir      string            // of v2
 	dirs     map[string]string // of v1, by controller
 	children bool              // v2: every command gets a group of its own
+	procs    int64             // limit of processes, without what the init needs
 
 	mu      sync.Mutex
 	running int
@@ -83,7 +84,7 @@ func newGroup2(name string, l Limits) (*group, error) {
 			errs = append(errs, err)
 			continue
 		}
-		g := &group{v2: m, dir: filepath.Join(dir, name)}
+		g := &group{v2: m, dir: filepath.Join(dir, name), procs: l.Processes}
 		// Swap is not counted everywhere; without the file there is none to limit.
 		if l.MemoryBytes > 0 {
 			_ = os.WriteFile(filepath.Join(g.dir, "memory.swap.max"), []byte("0"), 0)
@@ -280,8 +281,9 @@ func (a *account) limit(l Limits) error {
 	if l.MemoryBytes > 0 {
 		err = errors.Join(err, write("memory.max", strconv.FormatInt(l.MemoryBytes, 10)))
 	}
-	if l.Processes > 0 {
-		err = errors.Join(err, write("pids.max", strconv.FormatInt(l.Processes+1, 10)))
+	// No command may use up what the init needs to start the next one.
+	if n := tighter(l.Processes, a.g.procs); n > 0 {
+		err = errors.Join(err, write("pids.max", strconv.FormatInt(n+1, 10)))
 	}
 	if l.CPUPercent > 0 {
 		err = errors.Join(err, write("cpu.max", fmt.Sprintf("%d 100000", l.CPUPercent*1000)))
@@ -293,6 +295,14 @@ func (a *account) limit(l Limits) error {
 		return fmt.Errorf("sandbox: control group of a command: %w", err)
 	}
 	return nil
+}
+
+// tighter is the smaller of two limits, of which zero is none.
+func tighter(a, b int64) int64 {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // close puts the figures of a command that is gone into x.

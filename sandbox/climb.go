@@ -94,6 +94,7 @@ func (a *ascent) climb(ctx context.Context, p *confine.Plan, g *group) *outcome 
 // refused; otherwise the init is stopped, unless it is the last way (no layer).
 func (o *outcome) try(ctx context.Context, l *launched, err error, layer string) bool {
 	if err == nil {
+		l.c.group = o.group
 		added := make(chan error, 1)
 		go func() { added <- o.group.add(l.c.proc.Pid) }()
 		err = l.configure(ctx, &o.plan)

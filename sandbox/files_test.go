@@ -149,6 +149,19 @@ func TestWorkspaceBelowTmp(t *testing.T) {
 	}
 }
 
+func TestWorkspaceInMemory(t *testing.T) {
+	ws, err := os.MkdirTemp("/dev/shm", "nightshift-test-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(ws)
+	put(t, ws+"/f", "x")
+	b := openBox(t, Spec{Workspace: ws, ProtectNames: protectNames})
+	tryAll(t, b, []attempt{{"cat f && echo x > g", "ok"}, {"mkdir .codex/x", readOnlyFS}})
+	b = openBox(t, Spec{Mode: ReadOnly, Workspace: ws})
+	tryAll(t, b, []attempt{{"cat f", "ok"}, {"echo x > g", readOnlyFS}})
+}
+
 func TestHostTmp(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/f", "seen")

@@ -23,10 +23,15 @@ const killGrace = time.Second
 // guards against a write end that was passed to a foreign process.
 const drainBound = 100 * time.Millisecond
 
+// killBound is how long the kernel and the init may take to end a killed tree.
+// After that the init itself is killed, which takes every tree along.
+const killBound = 5 * time.Second
+
 // tree is what a Process needs of the tree behind it.
 type tree interface {
 	signal(syscall.Signal) error
 	kill()
+	killInit()
 }
 
 // Process is a running command and its whole tree.
@@ -112,6 +117,12 @@ func (p *Process) Signal(s syscall.Signal) error { return p.tree.signal(s) }
 // Kill sends SIGKILL to the whole tree and returns when it is gone.
 func (p *Process) Kill() {
 	p.tree.kill()
+	select {
+	case <-p.gone:
+		return
+	case <-time.After(killBound):
+	}
+	p.tree.killInit()
 	<-p.gone
 }
 
@@ -199,8 +210,7 @@ func (p *Process) endWith(ctx context.Context) {
 			}
 		}
 	}
-	p.tree.kill()
-	<-p.gone
+	p.Kill()
 }
 
 // outputReader reads a pipe or terminal that ends with the tree, not with its
@@ -217,7 +227,8 @@ func (r *outputReader) treeGone() {
 	defer r.mu.Unlock()
 	r.gone = true
 	// Wakes a blocked Read; what is in the pipe is still delivered first.
-	if err := r.f.SetReadDeadline(time.Now().Add(drainBound)); err != nil {
+	// A terminal is written through the same file.
+	if err := r.f.SetDeadline(time.Now().Add(drainBound)); err != nil {
 		r.eof = true // closed by the reader already
 	}
 }

@@ -215,6 +215,9 @@ func byLength(a, b string) int {
 
 // checkRoot refuses roots that would undo the confinement.
 func checkRoot(name, dir string) error {
+	if dir != "/dev/shm" && confine.Below(dir, "/dev/shm") {
+		return nil // memory, and hidden otherwise
+	}
 	for _, bad := range []string{"/", "/proc", "/sys", "/dev"} {
 		if dir == bad || bad != "/" && confine.Below(dir, bad) {
 			return &SpecError{Field: "writable root", Path: name, Reason: "would let commands change the system itself",
@@ -292,7 +295,7 @@ func realPath(name string) (real string, exists bool, err error) {
 // findVisible lists what must stay visible although its folder is replaced, and
 // the sockets of the host.
 func (r *resolved) findVisible(s *Spec) error {
-	replaced := []string{"/run"}
+	replaced := []string{"/run", "/dev"}
 	if !s.HostTmp {
 		replaced = append(replaced, "/tmp", "/var/tmp")
 	}

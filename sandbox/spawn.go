@@ -30,6 +30,10 @@ const openBound = 60 * time.Second
 // startBound is how long a program may take to be started.
 const startBound = 30 * time.Second
 
+// stopBound is how long a killed init may take to be gone. A process that hangs
+// in the kernel, on a dead network file system for example, takes for ever.
+const stopBound = 15 * time.Second
+
 // initEnv is the environment of the init. Commands never see its process, but
 // nothing of the runner's belongs there anyway.
 var initEnv = []string{"GOMAXPROCS=2", "GOTRACEBACK=single"}
@@ -49,6 +53,7 @@ type initConn struct {
 	// namespaces: a tree ends with its supervisor; otherwise it must be killed.
 	namespaces bool
 	tmpdir     string // the private /tmp where it cannot be at /tmp
+	group      *group // of the sandbox, if it has one
 
 	mu      sync.Mutex
 	nextID  uint32
@@ -173,6 +178,9 @@ func (l *launched) configure(ctx context.Context, p *confine.Plan) error {
 	}
 	b, err := json.Marshal(p)
 	if err != nil {
+		return errors.Join(fmt.Errorf("sandbox: plan: %w", err), l.planPipe.Close())
+	}
+	if err := l.planPipe.SetWriteDeadline(time.Now().Add(openBound)); err != nil {
 		return errors.Join(fmt.Errorf("sandbox: plan: %w", err), l.planPipe.Close())
 	}
 	_, err = l.planPipe.Write(b)
@@ -382,7 +390,11 @@ func (c *initConn) stop() error {
 		if err = c.proc.Kill(); errors.Is(err, os.ErrProcessDone) {
 			err = nil
 		}
-		<-c.dead
+		select {
+		case <-c.dead:
+		case <-time.After(stopBound):
+			err = errors.Join(err, fmt.Errorf("sandbox: the killed init is not gone after %s: a process hangs in the kernel", stopBound))
+		}
 	}
 	if c.proxy != nil {
 		if cerr := c.proxy.Close(); cerr != nil && !isClosed(cerr) {
@@ -405,6 +417,12 @@ type confinedTree struct {
 
 func (t confinedTree) signal(s syscall.Signal) error {
 	return t.c.wire.SendRequest(confine.Request{Op: "signal", ID: t.id, Signal: int(s)})
+}
+
+func (t confinedTree) killInit() {
+	// Already dead is as good.
+	_ = t.c.proc.Kill()
+	t.c.group.kill()
 }
 
 func (t confinedTree) kill() {

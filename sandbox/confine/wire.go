@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,8 @@ import (
 const (
 	// MaxInline is below the smallest socket buffer that systems configure.
 	MaxInline = 32 << 10
+	// sendBound is how long the other side may leave the socket full.
+	sendBound = 30 * time.Second
 	// maxFDs is how many descriptors one message carries at most.
 	maxFDs = 8
 )
@@ -77,6 +80,9 @@ func (w *Wire) SendRequest(r Request, fds ...int) error {
 }
 
 func (w *Wire) send(b []byte, fds ...int) error {
+	if err := w.c.SetWriteDeadline(time.Now().Add(sendBound)); err != nil {
+		return fmt.Errorf("sandbox: control socket: %w", err)
+	}
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
