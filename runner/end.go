@@ -119,7 +119,7 @@ func (r *run) closeTurn(err error) Outcome {
 	}
 	r.log.CloseItems()
 	if err != nil {
-		r.log.Emit(event.TurnFailed{Error: event.Failure{Message: o.Message, Class: o.Class, Retryable: o.Retryable, Hint: o.Hint}, Usage: &usage})
+		r.log.Emit(event.TurnFailed{Error: o.Failure(), Usage: &usage})
 		return o
 	}
 	r.log.Emit(event.TurnCompleted{Usage: usage})

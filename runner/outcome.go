@@ -8,6 +8,7 @@ import (
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/auth"
+	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -56,6 +57,14 @@ type Outcome struct {
 	Message   string
 	Hint      string
 	Retryable bool
+	// Code and Status are the model service's own words for a refused request.
+	Code   string
+	Status int
+}
+
+// Failure is the outcome as turn.failed tells it.
+func (o Outcome) Failure() event.Failure {
+	return event.Failure{Message: o.Message, Outcome: o.Outcome, Class: o.Class, Code: o.Code, Status: o.Status, Retryable: o.Retryable, Hint: o.Hint}
 }
 
 // SignalError is the cause of a run that a signal ended.
@@ -134,6 +143,7 @@ func classify(err error) Outcome {
 		authErr *auth.Error
 		pol     *policy.Errors
 		box     *sandbox.UnsupportedError
+		setup   *sandbox.SetupError
 		bug     *Panic
 	)
 	switch {
@@ -148,7 +158,7 @@ func classify(err error) Outcome {
 	case errors.As(err, &authErr):
 		return Outcome{Outcome: "auth", Class: authErr.Class, ExitCode: ExitAuth, Retryable: authErr.Retryable}
 	case errors.As(err, &api):
-		o := Outcome{Class: api.Class, Retryable: api.Retryable, Message: api.Message}
+		o := Outcome{Class: api.Class, Retryable: api.Retryable, Message: api.Message, Code: api.Code, Status: api.Status}
 		o.ExitCode = serviceCode(api.Class)
 		o.Outcome = outcomeWord(o.ExitCode)
 		return o
@@ -160,6 +170,8 @@ func classify(err error) Outcome {
 		return Outcome{Outcome: outcomeWord(code), Class: outcomeWord(code), ExitCode: code}
 	case errors.As(err, &box):
 		return Outcome{Outcome: "sandbox", Class: "sandbox_unsupported", ExitCode: ExitSandbox}
+	case errors.As(err, &setup):
+		return Outcome{Outcome: "sandbox", Class: "sandbox_setup", ExitCode: ExitSandbox}
 	case errors.Is(err, context.DeadlineExceeded):
 		return Outcome{Outcome: "failed", Class: "timeout", ExitCode: ExitFailed, Retryable: true}
 	}

@@ -47,9 +47,22 @@ type Sandbox struct {
 func Open(ctx context.Context, s Spec) (*Sandbox, error) {
 	b := &Sandbox{spec: s}
 	if err := b.open(ctx); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return nil, errors.Join(setupError(ctx, err), b.Close())
 	}
 	return b, nil
+}
+
+// setupError marks what is neither the Spec's fault nor a known lack of this
+// machine, nor the end of ctx.
+func setupError(ctx context.Context, err error) error {
+	var (
+		spec *SpecError
+		lack *UnsupportedError
+	)
+	if errors.As(err, &spec) || errors.As(err, &lack) || ctx.Err() != nil {
+		return err
+	}
+	return &SetupError{err}
 }
 
 func (b *Sandbox) open(ctx context.Context) error {

@@ -430,6 +430,9 @@ func (g *group) kill() {
 	}
 }
 
+// groupGoneBound is how long removing a group may take.
+const groupGoneBound = 5 * time.Second
+
 // remove deletes the group, which is empty but for processes that are being
 // reaped.
 func (g *group) remove() error {
@@ -437,7 +440,7 @@ func (g *group) remove() error {
 		return nil
 	}
 	var err error
-	for range 50 {
+	for deadline := time.Now().Add(groupGoneBound); time.Now().Before(deadline); {
 		if g.v2 != nil {
 			removeGroups(g.dir)
 			if _, serr := os.Stat(g.dir); errors.Is(serr, os.ErrNotExist) {

@@ -157,6 +157,9 @@ type Spec struct {
 	// every writable root (".git", ".codex", ".agents", ".aws"), with the git
 	// folders they point to, unless such a path is itself listed in Write.
 	ProtectNames []string
+	// Keep are single paths in writable roots that stay as they are: readable,
+	// neither changed nor replaced. A missing path is no error and is not kept.
+	Keep []string
 	// Deny are paths that cannot be read. A missing path is no error.
 	Deny []string
 	// Reveal are paths below a denied folder that stay readable.
@@ -295,6 +298,24 @@ func (e *UnsupportedError) Hint() string {
 		}
 	}
 	return ""
+}
+
+// A SetupError is a confinement that could not be built although the machine
+// seemed to allow it: a step that the kernel refused, a folder that could not be
+// made. Nothing of a command has run.
+type SetupError struct {
+	Err error
+}
+
+// Error is the reason.
+func (e *SetupError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// Hint names the command that shows what this machine allows.
+func (e *SetupError) Hint() string {
+	return "`nightshift doctor` shows what this machine can enforce and what to change"
 }
 
 // A StartError says why a command could not be started: no such program, no

@@ -213,7 +213,7 @@ func (e *entry) await(ctx context.Context) error {
 func refusal(m *confine.RefusedMessage, argv []string) error {
 	e := unix.Errno(m.Errno)
 	if m.Step != confine.StepDir && m.Step != confine.StepExec {
-		return fmt.Errorf("sandbox: %s: %s", m.Step, m.Text)
+		return &SetupError{fmt.Errorf("sandbox: %s: %s", m.Step, m.Text)}
 	}
 	name := "helper"
 	if len(argv) > 0 {

@@ -164,7 +164,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	opts := &runner.Options{
 		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
-		Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
+		Outputs: s.outputs(), Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		Task: s.task, InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
@@ -559,7 +559,7 @@ func (s *session) failed(err error) error {
 	}
 	s.sinks.mute() // the error is told once, with its hint, below
 	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})
-	s.log.Emit(event.TurnFailed{Error: event.Failure{Message: o.Message, Class: o.Class, Retryable: o.Retryable, Hint: o.Hint}})
+	s.log.Emit(event.TurnFailed{Error: o.Failure()})
 	printError(s.rt.stderr, err)
 	return s.finish(event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint, Retryable: o.Retryable})
 }

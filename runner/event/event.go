@@ -113,11 +113,15 @@ type TurnFailed struct {
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// Failure says why a turn failed. Message is the reference's text; Class is a
-// stable word for programs.
+// Failure says why a turn failed. Message is the reference's text; Outcome and
+// Class are stable words for programs, the coarse one of the exit code and the
+// fine one; Code and Status are what the service itself said.
 type Failure struct {
 	Message   string `json:"message"`
+	Outcome   string `json:"outcome,omitempty"`
 	Class     string `json:"class,omitempty"`
+	Code      string `json:"code,omitempty"`
+	Status    int    `json:"status,omitempty"`
 	Retryable bool   `json:"retryable,omitempty"`
 	Hint      string `json:"hint,omitempty"`
 }
