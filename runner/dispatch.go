@@ -98,6 +98,9 @@ func (r *run) unknownCall(c call) tool.Result {
 		name = c.Namespace + "." + c.Name
 	}
 	text := "unsupported call: " + c.Name
+	if c.Custom {
+		text = "unsupported custom tool call: " + c.Name
+	}
 	id := r.log.Complete("", event.ToolCall{Message: text, Tool: name, Status: event.Failed})
 	r.log.Emit(event.ToolCompleted{Tool: name, CallID: c.ID, ItemID: id, Status: event.Failed, Message: text})
 	return tool.Result{Output: quote(text), Status: event.Failed, ItemID: id}

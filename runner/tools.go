@@ -35,7 +35,13 @@ func namespaceOf(t tool.Tool) string {
 	return ""
 }
 
+// builtinNamespace is how some models address the tools that have no namespace.
+const builtinNamespace = "functions"
+
 func (t *toolset) find(namespace, name string) tool.Tool {
+	if namespace == builtinNamespace {
+		namespace = ""
+	}
 	for _, one := range t.list {
 		if namespaceOf(one) == namespace && one.Name() == name {
 			return one

@@ -132,15 +132,17 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 	return calls, nil
 }
 
-// summary joins the parts of a reasoning summary.
+// summary joins the parts of a reasoning summary; "" when all are empty.
 func (o outputItem) summary() string {
 	var parts []string
 	for _, s := range o.Summary {
-		if s.Text != "" {
-			parts = append(parts, s.Text)
-		}
+		parts = append(parts, s.Text)
 	}
-	return strings.Join(parts, "\n")
+	text := strings.Join(parts, "\n")
+	if strings.Trim(text, "\n") == "" {
+		return ""
+	}
+	return text
 }
 
 // webSearch shows a search that the service made by itself.

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -93,8 +95,8 @@ type command struct {
 
 func (t *execTool) command(a execArgs) command {
 	c := command{execArgs: a, dir: t.set.absolute(a.Workdir)}
-	if c.Shell == "" {
-		c.Shell = t.set.deps.Shell
+	if !installed(c.Shell) {
+		c.Shell = t.set.deps.Shell // models ask for shells that other machines have
 	}
 	if c.Login == nil && t.set.deps.NoLogin {
 		c.Login = new(bool)
@@ -105,6 +107,18 @@ func (t *execTool) command(a execArgs) command {
 	}
 	c.display = displayCommand(c.argv)
 	return c
+}
+
+// installed tells whether shell names a program of this machine.
+func installed(shell string) bool {
+	places := []string{shell}
+	if !strings.Contains(shell, "/") {
+		places = []string{"/bin/" + shell, "/usr/bin/" + shell, "/usr/local/bin/" + shell}
+	}
+	return slices.ContainsFunc(places, func(p string) bool {
+		fi, err := os.Stat(p)
+		return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
+	})
 }
 
 func (c command) login() bool { return c.Login == nil || *c.Login }
@@ -190,6 +204,7 @@ func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command
 
 // unstartable answers a command that no system call can take.
 func (t *execTool) unstartable(c Call, began time.Time, cmd command) (Result, error) {
+	cmd.display = "<command included NUL byte>"
 	id := t.set.deps.Log.Start(event.CommandExecution{Command: cmd.display, Status: event.InProgress})
 	return t.notStarted(c, began, id, cmd, &sandbox.StartError{Program: cmd.Shell, Reason: "nul byte found in provided data"})
 }
@@ -203,8 +218,9 @@ func (t *execTool) notStarted(c Call, began time.Time, id string, cmd command, e
 	if errors.As(err, &start) {
 		why = systemReason(start)
 	}
+	why = "Failed to create unified exec process: " + why
 	s.deps.Log.Complete(id, event.CommandExecution{Command: cmd.display, AggregatedOutput: why, ExitCode: &code, Status: event.Failed})
-	r := s.finish(c, began, Result{Output: quoted(startFailure("Failed to create unified exec process: " + why)),
+	r := s.finish(c, began, Result{Output: quoted(startFailure(why)),
 		Status: event.Failed, ItemID: id, ExitCode: &code, Message: why})
 	if start == nil {
 		return r, fmt.Errorf("starting %s: %w", cmd.display, err)

@@ -59,6 +59,8 @@ func TestCommandOptions(t *testing.T) {
 	wants(t, said, answerOf("0", "plain\n"))
 	said, _ = r.exec("echo $0", args{"shell": "/bin/sh"})
 	wants(t, said, answerOf("0", "/bin/sh\n"))
+	said, _ = r.exec("echo $0", args{"shell": "/missing/shell"}) // the user's shell instead
+	wants(t, said, answerOf("0", "/bin/bash\n"))
 	said, _ = r.exec("cat; echo end")
 	wants(t, said, answerOf("0", "end\n"))
 	said, _ = r.exec("kill -TERM $$")
@@ -72,19 +74,19 @@ func TestCommandThatCannotStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sandbox.WorkspaceWrite)
 	const text = `exec_command failed: CreateProcess { message: "Rejected(\"Failed to create unified exec process: No such file or directory (os error 2)\")" }`
-	for _, more := range []args{{"workdir": "missing"}, {"shell": "/missing/shell"}} {
+	for _, more := range []args{{"workdir": "missing"}, {"workdir": "none/such"}} {
 		said, res := r.exec("true", more)
 		if said != text || res.Status != event.Failed || *res.ExitCode != -1 {
 			t.Errorf("%v: %s %+v", more, said, res)
 		}
 	}
 	for _, c := range r.commands() {
-		if c.Status != event.Failed || *c.ExitCode != -1 || c.AggregatedOutput != "No such file or directory (os error 2)" {
+		if c.Status != event.Failed || *c.ExitCode != -1 || c.AggregatedOutput != "Failed to create unified exec process: No such file or directory (os error 2)" {
 			t.Errorf("%+v", c)
 		}
 	}
 	said, res := r.exec("echo \x00")
-	if !strings.Contains(said, "nul byte") || *res.ExitCode != -1 || len(r.commands()) != 3 {
+	if !strings.Contains(said, "nul byte") || *res.ExitCode != -1 || len(r.commands()) != 3 || r.commands()[2].Command != "<command included NUL byte>" {
 		t.Errorf("%s %+v", said, res)
 	}
 	said, _ = r.call("exec_command", json.RawMessage(`{"command": "ls"}`))
