@@ -18,7 +18,7 @@ import (
 // can commit when its git folder is a root too.
 
 // findProtected fills r.protect and r.hold.
-func (r *resolved) findProtected(names []string) error {
+func (r *resolved) findProtected(names, keep []string) error {
 	var missing []Support
 	refuse := func(p, why, hint string) {
 		missing = append(missing, Support{Guarantee: WritesConfined, Name: WritesConfined.String(),
@@ -58,6 +58,11 @@ func (r *resolved) findProtected(names []string) error {
 	}
 	if len(missing) > 0 {
 		return &UnsupportedError{Missing: missing}
+	}
+	for _, p := range keep {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			r.protectPath(real)
+		}
 	}
 	slices.SortFunc(r.protect, byLength)
 	r.protect = slices.Compact(r.protect)
