@@ -118,16 +118,9 @@ func (b *Sandbox) prepare() error {
 	}
 	if b.group == nil {
 		b.plan.Watch = true
-		if n := b.spec.Limits.Processes; n > 0 {
-			b.plan.PIDs = n + pidSlack
-		}
 	}
 	return nil
 }
-
-// pidSlack is added to the process limit where the size of the pid namespace
-// stands in: the kernel keeps the first 300 numbers for itself after a wrap.
-const pidSlack = 300 + initSlack
 
 // Report says what is enforced, guarantee by guarantee.
 func (b *Sandbox) Report() Report { return b.report }

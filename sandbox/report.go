@@ -284,9 +284,6 @@ func (j *judge) limited() Support {
 	}
 	s := Support{Why: why, Mechanism: "rlimits, a look at memory and processes every " + confine.WatchEvery.String(),
 		Hint: "run as root, or delegate a control group to the user (`systemd-run --user --scope -p Delegate=yes`)"}
-	if j.facts.PIDs {
-		s.Mechanism += ", a bounded pid namespace"
-	}
 	return s
 }
 

@@ -165,7 +165,6 @@ func (in *initProcess) confine() net.Listener {
 				proxy = l
 			}
 		}
-		f.PIDs = p.PIDs > 0 && os.WriteFile("/proc/sys/kernel/pid_max", []byte(strconv.FormatInt(p.PIDs, 10)), 0) == nil
 		if err := buildView(p, f); err != nil {
 			f.fail(err)
 		}

@@ -45,9 +45,6 @@ type Plan struct {
 	Limits    Limits
 	// Watch: no control group holds the limits.
 	Watch bool
-	// PIDs is a bound for the pid namespace where the kernel has one per
-	// namespace; 0 is none.
-	PIDs int64
 	// Accept are the weaker mechanisms of Spec.Degrade.
 	Accept    []string
 	Workspace string
@@ -61,7 +58,6 @@ type Facts struct {
 	Proc     string // "own", or "outer" when a new one was refused
 	Landlock int    // ABI; 0: none
 	Unix     UnixSockets
-	PIDs     bool // the bound of the pid namespace is in force
 	// NoOverlay are overlays that could not be had, with the reason.
 	NoOverlay []string
 	Denied    int // paths covered
