@@ -59,6 +59,9 @@ func landlockRuleset(abi int, p *Plan) (fd int, handled landlock.AccessFSSet, er
 	}
 	all := cfg.HandledAccessFS
 	g := grants{all: all}
+	// Helpers are this program, which may lie on a file system that the view does
+	// not have.
+	g.add(rightsRead&rightsOnFiles, "/proc/self/exe")
 	if p.Namespaces {
 		g.besideMounts(p)
 	} else {
