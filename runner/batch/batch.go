@@ -48,6 +48,10 @@ type Workspace struct {
 	Base string // commit
 	// Gate is passed before every model request: the batch's rate.
 	Gate func(context.Context) error
+	// CostLeft and TokensLeft are what the batch's budget still allows; 0 is no
+	// bound.
+	CostLeft   float64
+	TokensLeft int64
 	// Pause tells all workers of a wait that the service asked for.
 	Pause func(time.Duration) error
 	// Spend tells of what one model response cost, the moment it is known, so
