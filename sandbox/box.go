@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -245,9 +244,6 @@ func (b *Sandbox) Close() error {
 	errs = append(errs, b.group.remove(), b.holds.release(), b.tmp.remove())
 	return errors.Join(errs...)
 }
-
-// joinClose adds what closing c says to err.
-func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }
 
 // tmpFolder is the private /tmp.
 type tmpFolder struct {

@@ -47,7 +47,6 @@ type resolved struct {
 	show      []string
 	sockets   []string
 	mask      []string
-	tmp       string // "" with HostTmp
 	notes     []string
 }
 
