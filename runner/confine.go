@@ -23,7 +23,8 @@ type ConfineOptions struct {
 	Facts     workspace.Facts
 	Home      string // CODEX_HOME
 	UserHome  string
-	Runtime   string // private folder of the run, removed by the caller
+	Runtime   string   // private folder of the run, removed by the caller
+	Outputs   []string // of Options
 	LookupEnv func(string) (string, bool)
 }
 
@@ -73,7 +74,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	c := &Confinement{facts: o.Facts, workdir: o.Workdir, userHome: o.UserHome, lookupEnv: o.LookupEnv, Secrets: map[string][]string{}}
 	c.Spec = sandbox.Spec{
 		Mode: sandbox.Mode(p.Mode), Workspace: p.Workspace, Write: slices.Clone(p.Write), ProtectNames: p.ProtectNames,
-		Net: sandbox.Net{Mode: netMode(p.Network.Mode), UnixSockets: p.Network.UnixSockets}, Limits: limitsOf(p.Sandbox),
+		Keep: slices.Clone(o.Outputs), Net: sandbox.Net{Mode: netMode(p.Network.Mode), UnixSockets: p.Network.UnixSockets}, Limits: limitsOf(p.Sandbox),
 		Require: required(p), Degrade: p.Sandbox.Degrade, HostTmp: p.Sandbox.HostTmp, Runtime: filepath.Join(o.Runtime, "sandbox"),
 	}
 	if c.Spec.Mode == sandbox.FullAccess {

@@ -60,7 +60,7 @@ func (r *run) open(ctx context.Context) error {
 	}
 
 	conf, err := Confine(ConfineOptions{Policy: r.Policy, Workdir: r.Workdir, Facts: facts, Home: r.Home,
-		UserHome: r.UserHome, Runtime: r.Runtime, LookupEnv: r.lookupEnv})
+		UserHome: r.UserHome, Runtime: r.Runtime, Outputs: r.Outputs, LookupEnv: r.lookupEnv})
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (r *run) openWorkspace(conf *Confinement) {
 		return
 	}
 	r.context.dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "baseline"),
-		Spec: conf.Spec, Env: conf.GitEnv(r.Environ)})
+		Spec: conf.Spec, Own: r.Outputs, Env: conf.GitEnv(r.Environ)})
 }
 
 // beforeFirstTool runs once a response has begun: from here on the workspace

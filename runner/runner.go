@@ -45,6 +45,9 @@ type Options struct {
 	// SystemDir is the folder of the policy and skills of the machine.
 	SystemDir string
 	Runtime   string // private folder of the run, removed by the caller
+	// Outputs are files that the caller writes about the run, as real paths.
+	// Commands cannot change those that exist, and none is part of the diff.
+	Outputs []string
 
 	// Notices are what preparing the run had to say.
 	Notices []event.Notice

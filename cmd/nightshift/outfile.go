@@ -1,12 +1,14 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -24,6 +26,8 @@ type place struct {
 	// direct: written in place. Moving a file over /dev/stdout would take it
 	// from every program of the machine.
 	direct bool
+	// seen is what was there, when it is written in place.
+	seen fs.FileInfo
 }
 
 // placeOf finds out where path leads. Links are followed, so that a report
@@ -38,7 +42,11 @@ func placeOf(path string) (place, error) {
 		if special(path) {
 			return place{}, fs.ErrNotExist
 		}
-		return place{path: path, mode: 0o644}, nil
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return place{}, errText(err)
+		}
+		return place{path: filepath.Join(dir, filepath.Base(path)), mode: 0o644}, nil
 	}
 	if err != nil {
 		return place{}, errText(err)
@@ -46,14 +54,14 @@ func placeOf(path string) (place, error) {
 	if fi.IsDir() {
 		return place{}, errors.New("a folder")
 	}
-	if !fi.Mode().IsRegular() || special(path) {
-		return place{path: path, direct: true}, nil
+	if special(path) {
+		return place{path: path, direct: true, seen: fi}, nil
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return place{}, errText(err)
 	}
-	return place{path: real, mode: fi.Mode().Perm(), direct: special(real)}, nil
+	return place{path: real, mode: fi.Mode().Perm(), direct: special(real) || !fi.Mode().IsRegular(), seen: fi}, nil
 }
 
 // special tells whether path lies where the system keeps devices and open
@@ -62,77 +70,242 @@ func special(path string) bool {
 	return strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/")
 }
 
-// createFile opens a report: it replaces path in one step when it is closed.
-func createFile(path string) (io.WriteCloser, error) {
-	at, err := placeOf(path)
-	if err != nil {
-		return nil, err
-	}
-	if at.direct {
-		return openDirect(at.path)
-	}
-	return newPending(at)
+// outFiles are the output files of one run. The runner writes them, and the
+// runner is not confined, while commands may move, link and replace whatever
+// lies in the workspace. So each place is looked up before the run, and its
+// folder is held open: nothing that is made there later leads a write elsewhere.
+type outFiles struct {
+	// tree is the work tree by the names that paths may use for it. A link in it
+	// may come from whoever wrote the repository, so none leads out.
+	tree []string
+	held map[string]*heldPlace
 }
 
-// liveFile opens a log that can be followed while it grows and is there after a
-// kill: it replaces path at once by an empty file, instead of truncating what a
-// reader of the old one has open.
-func liveFile(path string) (io.WriteCloser, error) {
-	at, err := placeOf(path)
-	if err != nil {
-		return nil, err
-	}
-	if at.direct {
-		return openDirect(at.path)
-	}
-	p, err := newPending(at)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Rename(p.Name(), at.path); err != nil {
-		return nil, errors.Join(errText(err), p.Abort())
-	}
-	return p.File, nil
+// heldPlace is a place and its folder.
+type heldPlace struct {
+	place
+	root *os.Root // nil: neither made nor moved, see special
 }
 
-// openDirect opens what is there. A named pipe that nobody reads is an error at
-// once: waiting for a reader could last for ever.
-func openDirect(path string) (io.WriteCloser, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
-}
-
-// pending is a file that appears when it is closed.
-type pending struct{ *renameio.PendingFile }
-
-func newPending(at place) (pending, error) {
-	p, err := renameio.NewPendingFile(at.path, renameio.WithPermissions(at.mode), renameio.WithTempDir(filepath.Dir(at.path)))
-	return pending{p}, err
-}
-
-// Close replaces the old file.
-func (p pending) Close() error { return p.CloseAtomicallyReplace() }
-
-// Abort leaves the old file as it was.
-func (p pending) Abort() error { return p.Cleanup() }
-
-// appendFile opens a file of the CI service.
-func appendFile(path string) (io.WriteCloser, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-}
-
-// writableFile finds out before the run whether a report can be written after
-// it, and changes nothing.
-func writableFile(path string) error {
+// hold looks path up, finds out whether it can be written, and changes nothing.
+func (o *outFiles) hold(path string) error {
+	if o.held[path] != nil {
+		return nil
+	}
 	at, err := placeOf(path)
 	if err != nil {
 		return fmt.Errorf("cannot be written: %w", err)
 	}
-	if at.direct {
+	h := &heldPlace{place: at}
+	if !special(at.path) {
+		if o.inTree(path) && !o.inTree(at.path) {
+			return fmt.Errorf("is a link in the workspace that leads out of it, to %s; name that path instead", at.path)
+		}
+		if h.root, err = os.OpenRoot(filepath.Dir(at.path)); err != nil {
+			return errText(err)
+		}
+		if err := h.probe(); err != nil {
+			return errors.Join(errText(err), h.root.Close())
+		}
+	}
+	if o.held == nil {
+		o.held = map[string]*heldPlace{}
+	}
+	o.held[path] = h
+	return nil
+}
+
+func (o *outFiles) inTree(path string) bool {
+	for _, top := range o.tree {
+		if rel, err := filepath.Rel(top, path); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
+
+// own lists the files by their real paths.
+func (o *outFiles) own() []string {
+	var out []string
+	for _, h := range o.held {
+		if !h.direct {
+			out = append(out, h.path)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// release closes the folders.
+func (o *outFiles) release() error {
+	var errs []error
+	for _, h := range o.held {
+		if h.root != nil {
+			errs = append(errs, h.root.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *outFiles) find(path string) (*heldPlace, error) {
+	h := o.held[path]
+	if h == nil {
+		return nil, fmt.Errorf("%s was not prepared before the run", path)
+	}
+	return h, h.still()
+}
+
+// create opens a report: it replaces path in one step when it is closed.
+func (o *outFiles) create(path string) (io.WriteCloser, error) {
+	h, err := o.find(path)
+	if err != nil {
+		return nil, err
+	}
+	if h.direct {
+		return h.openDirect()
+	}
+	return h.pending()
+}
+
+// live opens a log that can be followed while it grows and is there after a
+// kill: it replaces path at once by an empty file, instead of truncating what a
+// reader of the old one has open. Closing it fails when path is another file by
+// then.
+func (o *outFiles) live(path string) (io.WriteCloser, error) {
+	h, err := o.find(path)
+	if err != nil {
+		return nil, err
+	}
+	if h.direct {
+		return h.openDirect()
+	}
+	p, err := h.pending()
+	if err != nil {
+		return nil, err
+	}
+	if err := h.root.Rename(filepath.Base(p.Name()), h.base()); err != nil {
+		return nil, errors.Join(errText(err), p.Abort())
+	}
+	return &liveLog{p.File, h.path}, nil
+}
+
+func (h *heldPlace) base() string { return filepath.Base(h.path) }
+
+func (h *heldPlace) probe() error {
+	if h.direct {
 		return nil
 	}
-	probe, err := os.CreateTemp(filepath.Dir(at.path), ".nightshift-probe-")
+	name := ".nightshift-probe-" + rand.Text()
+	f, err := h.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), h.root.Remove(name))
+}
+
+// still makes sure that the folder is where it was: a report in a folder that
+// was moved away would not be the one that is read afterwards.
+func (h *heldPlace) still() error {
+	if h.root == nil {
+		return nil
+	}
+	now, err := os.Stat(filepath.Dir(h.path))
 	if err != nil {
 		return errText(err)
 	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	was, err := h.root.Stat(".")
+	if err != nil {
+		return errText(err)
+	}
+	if !os.SameFile(now, was) {
+		return fmt.Errorf("%s was moved or replaced while the run went on", filepath.Dir(h.path))
+	}
+	return nil
+}
+
+func (h *heldPlace) pending() (pending, error) {
+	p, err := renameio.NewPendingFile(h.base(), renameio.WithRoot(h.root), renameio.WithPermissions(h.mode))
+	if err != nil {
+		return pending{}, errText(err)
+	}
+	return pending{p, nil}, nil
+}
+
+// openDirect opens what is there, if it is what was there before the run. A
+// named pipe that nobody reads is an error at once: waiting for a reader could
+// last for ever.
+func (h *heldPlace) openDirect() (io.WriteCloser, error) {
+	const flags = os.O_WRONLY | os.O_APPEND | syscall.O_NONBLOCK
+	if h.root == nil {
+		return os.OpenFile(h.path, flags, 0)
+	}
+	f, err := h.root.OpenFile(h.base(), flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err != nil || !os.SameFile(fi, h.seen) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while the run went on", h.path), err, f.Close())
+	}
+	return f, nil
+}
+
+// createFile opens a report of a command that runs nothing: the place is looked
+// up now.
+func createFile(path string) (io.WriteCloser, error) {
+	o := &outFiles{}
+	if err := o.hold(path); err != nil {
+		return nil, err
+	}
+	w, err := o.create(path)
+	if p, ok := w.(pending); ok {
+		p.release = o.release
+		return p, err
+	}
+	return w, errors.Join(err, o.release())
+}
+
+// pending is a file that appears when it is closed.
+type pending struct {
+	*renameio.PendingFile
+	release func() error
+}
+
+// Close replaces the old file.
+func (p pending) Close() error { return p.end(p.CloseAtomicallyReplace()) }
+
+// Abort leaves the old file as it was.
+func (p pending) Abort() error { return p.end(p.Cleanup()) }
+
+func (p pending) end(err error) error {
+	if p.release == nil {
+		return err
+	}
+	return errors.Join(err, p.release())
+}
+
+// liveLog is a log that grows where it lies.
+type liveLog struct {
+	*os.File
+	path string
+}
+
+// Close makes sure that the log is the file at its path.
+func (l *liveLog) Close() error {
+	mine, err := l.File.Stat()
+	if err := errors.Join(err, l.File.Close()); err != nil {
+		return err
+	}
+	now, err := os.Lstat(l.path)
+	if err != nil {
+		return fmt.Errorf("the log was removed while the run went on: %w", errText(err))
+	}
+	if !os.SameFile(mine, now) {
+		return fmt.Errorf("%s was replaced while the run went on; it is not the log", l.path)
+	}
+	return nil
+}
+
+// appendFile opens a file of the CI service.
+func appendFile(path string) (io.WriteCloser, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 }

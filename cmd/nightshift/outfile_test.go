@@ -112,7 +112,7 @@ func TestReportsReplaceInOneStep(t *testing.T) {
 	if err := os.Symlink("nothing", filepath.Join(dir, "dangling")); err != nil {
 		t.Fatal(err)
 	}
-	if err := writableFile(filepath.Join(dir, "dangling")); err == nil {
+	if err := (&outFiles{}).hold(filepath.Join(dir, "dangling")); err == nil {
 		t.Error("a link that leads to nothing was taken")
 	}
 	entries, _ := os.ReadDir(dir)
@@ -135,7 +135,12 @@ func TestLiveFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	out, err := liveFile(path)
+	files := &outFiles{}
+	if err := files.hold(path); err != nil {
+		t.Fatal(err)
+	}
+	defer files.release()
+	out, err := files.live(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,5 +153,102 @@ func TestLiveFile(t *testing.T) {
 	}
 	if got, _ := io.ReadAll(old); string(got) != "old" {
 		t.Errorf("the reader of the old file sees %q", got)
+	}
+}
+
+// What commands do in the workspace leads no write of the runner elsewhere: a
+// link that is planted is replaced, a folder that is moved away is told.
+func TestOutputsLeadNowhereElse(t *testing.T) {
+	victim := filepath.Join(t.TempDir(), "victim")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plant := func(path, target string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(path), os.Symlink(target, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(victim, "old")
+	tree, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(tree, "out")
+	if err := os.Mkdir(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	last, log, deep, pipe := filepath.Join(tree, "last.txt"), filepath.Join(out, "events.jsonl"), filepath.Join(out, "report.json"), filepath.Join(tree, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := &outFiles{tree: []string{tree}}
+	for _, path := range []string{last, log, deep, pipe} {
+		if err := files.hold(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live, err := files.live(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The commands' turn.
+	plant(last, victim)
+	plant(pipe, victim)
+	if err := os.Rename(out, filepath.Join(tree, "away")); err != nil {
+		t.Fatal(err)
+	}
+	plant(out, filepath.Dir(victim))
+
+	w, err := files.create(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, "answer"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(last); err != nil || string(got) != "answer" {
+		t.Errorf("the output holds %q, %v", got, err)
+	}
+	for _, path := range []string{deep, pipe} {
+		if w, err := files.create(path); err == nil {
+			t.Errorf("%s was written", path)
+			w.Close()
+		}
+	}
+	if err := live.Close(); err == nil {
+		t.Error("a log that is no longer at its place was not told")
+	}
+	if got, err := os.ReadFile(victim); err != nil || string(got) != "old" {
+		t.Errorf("a file outside holds %q, %v", got, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(entries) != 1 {
+		t.Errorf("files outside: %v, %v", entries, err)
+	}
+	if err := files.release(); err != nil {
+		t.Error(err)
+	}
+
+	// Neither does a link that the repository brought along, while one inside the
+	// work tree, or outside of it, is followed.
+	write(filepath.Join(tree, "real.json"), "old")
+	outside := filepath.Join(filepath.Dir(victim), "link")
+	for path, target := range map[string]string{filepath.Join(tree, "in"): "real.json", filepath.Join(tree, "leaves"): victim, outside: victim} {
+		plant(path, target)
+	}
+	for path, fine := range map[string]bool{"in": true, "leaves": false, "out/x": false} {
+		if err := files.hold(filepath.Join(tree, path)); (err == nil) != fine {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := files.hold(outside); err != nil {
+		t.Error(err)
 	}
 }

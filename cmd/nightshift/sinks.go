@@ -31,13 +31,15 @@ type sinkSet struct {
 	github bool
 	stderr io.Writer
 	fold   *report.Reporter
+	files  *outFiles
 }
 
 // openSinks turns flags into sinks: the only place that knows all formats. What
 // cannot be opened is found here, before anything runs.
 func (s *session) openSinks() (*sinkSet, error) {
 	rt, f := s.rt, s.flags
-	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub}
+	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub, files: &outFiles{tree: rt.workTree(f.Cd)}}
+	set.onFinish(set.files.release)
 	switch {
 	case s.silent:
 	case f.JSON:
@@ -52,17 +54,17 @@ func (s *session) openSinks() (*sinkSet, error) {
 	}
 	if f.Events != "" {
 		path := rt.abs(f.Events)
-		if err := writableFile(path); err != nil {
-			return nil, usageError("--events: %v", err)
+		if err := set.files.hold(path); err != nil {
+			return nil, usageError("--events %s: %v", f.Events, err)
 		}
-		s.log.Attach(report.NewJSONLFile(path, liveFile))
+		s.log.Attach(report.NewJSONLFile(path, set.files.live))
 	}
 	if f.LastMessage != "" {
 		path := rt.abs(f.LastMessage)
-		if err := writableFile(path); err != nil {
+		if err := set.files.hold(path); err != nil {
 			return nil, usageError("failed to open last message file %q: %v", f.LastMessage, err)
 		}
-		s.log.Attach(report.NewLastMessage(path, createFile, func(line string) { fmt.Fprintln(rt.stderr, "Warning: "+line) }))
+		s.log.Attach(report.NewLastMessage(path, set.files.create, func(line string) { fmt.Fprintln(rt.stderr, "Warning: "+line) }))
 	}
 	return set, s.openReports(set)
 }
@@ -70,14 +72,14 @@ func (s *session) openSinks() (*sinkSet, error) {
 // openReports makes the reporter of --report, --report-dir and the CI service.
 func (s *session) openReports(set *sinkSet) error {
 	rt, f := s.rt, s.flags
-	o := report.Options{Create: createFile, Append: appendFile}
+	o := report.Options{Create: set.files.create, Append: appendFile}
 	for _, arg := range f.Report {
 		out, err := report.ParseOutput(arg)
 		if err != nil {
 			return usageError("%w", err)
 		}
 		out.Path = rt.abs(out.Path)
-		if err := writableFile(out.Path); err != nil {
+		if err := set.files.hold(out.Path); err != nil {
 			return usageError("--report %s: %v", arg, err)
 		}
 		o.Outputs = append(o.Outputs, out)
@@ -87,15 +89,19 @@ func (s *session) openReports(set *sinkSet) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return usageError("--report-dir: %v", err)
 		}
-		if err := writableFile(filepath.Join(dir, "report.json")); err != nil {
-			return usageError("--report-dir %s: %v", f.ReportDir, err)
-		}
+		log := filepath.Join(dir, "events.jsonl")
+		outs := []string{log}
 		for _, out := range report.DirOutputs() {
 			out.Path = filepath.Join(dir, out.Path)
-			o.Outputs = append(o.Outputs, out)
+			o.Outputs, outs = append(o.Outputs, out), append(outs, out.Path)
+		}
+		for _, out := range outs {
+			if err := set.files.hold(out); err != nil {
+				return usageError("--report-dir %s: %s %v", f.ReportDir, filepath.Base(out), err)
+			}
 		}
 		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
-		s.log.Attach(report.NewJSONLFile(filepath.Join(dir, "events.jsonl"), liveFile))
+		s.log.Attach(report.NewJSONLFile(log, set.files.live))
 	}
 	if f.SignKey != "" {
 		signer, err := readSigner(rt.abs(f.SignKey))
@@ -124,6 +130,46 @@ func (s *session) openReports(set *sinkSet) error {
 	set.fold = r
 	s.log.Attach(r)
 	return nil
+}
+
+// workTree names the work tree of a run in dir ("": the current folder), as it
+// is written and as it really is. Outputs in it must not be led out of it.
+func (rt *runtime) workTree(dir string) []string {
+	top := rt.abs(dir)
+	for at := top; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			top = at
+			break
+		}
+	}
+	if real, err := filepath.EvalSymlinks(top); err == nil && real != top {
+		return []string{top, real}
+	}
+	return []string{top}
+}
+
+// outputs are the files that the process writes about the run: those of the
+// flags, and files that stdout and stderr were sent to.
+func (s *session) outputs() []string {
+	out := s.sinks.files.own()
+	for _, stream := range []any{s.rt.stdout, s.rt.stderr} {
+		f, ok := stream.(*os.File)
+		if !ok {
+			continue
+		}
+		if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+			continue
+		}
+		if path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err == nil {
+			out = append(out, path)
+		}
+	}
+	if s.flags.Record != "" {
+		if path, err := filepath.EvalSymlinks(s.rt.abs(s.flags.Record)); err == nil {
+			out = append(out, path)
+		}
+	}
+	return out
 }
 
 // mute silences the text for people: the rest is said by somebody else.

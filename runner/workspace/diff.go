@@ -108,7 +108,7 @@ func (d *Dir) newRepository(ctx context.Context, prefix string, patch *strings.B
 	if err != nil {
 		return err
 	}
-	v.deny = d.o.Spec.Deny
+	v.deny, v.own = d.o.Spec.Deny, d.o.Own
 	first := snapshot{}
 	if first.tree, err = v.tree(ctx); err != nil {
 		return err

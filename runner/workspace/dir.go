@@ -189,7 +189,7 @@ func (d *Dir) addScope(ctx context.Context, git *gitRunner, source Facts, prefix
 	if err != nil {
 		return err
 	}
-	v.deny = d.o.Spec.Deny
+	v.deny, v.own = d.o.Spec.Deny, d.o.Own
 	first, err := v.before(ctx, d.o.Bounds)
 	if err != nil {
 		return err

@@ -33,6 +33,9 @@ func (v *view) before(ctx context.Context, b Bounds) (snapshot, error) {
 	var keep []string
 	var untracked int64
 	for _, e := range list {
+		if v.owned(e.path) {
+			continue
+		}
 		if nested, ok := strings.CutSuffix(e.path, "/"); ok {
 			s.nested = append(s.nested, nested)
 			continue
@@ -80,6 +83,9 @@ func (v *view) after(ctx context.Context, first snapshot, b Bounds) (snapshot, e
 	listed := map[string]bool{}
 	for _, e := range list {
 		listed[e.path] = true
+		if v.owned(e.path) {
+			continue
+		}
 		if nested, ok := strings.CutSuffix(e.path, "/"); ok {
 			s.nested = append(s.nested, nested)
 			continue

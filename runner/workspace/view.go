@@ -24,6 +24,7 @@ type view struct {
 	dir    string   // private git folder
 	source Facts    // the repository; GitDir "" outside git
 	deny   []string // what git cannot read in its sandbox
+	own    []string // files that the run itself writes
 	// index is what the user's index looked like when it was copied.
 	index signature
 }
@@ -204,6 +205,9 @@ func (v *view) denied(path string) bool {
 		return err == nil && filepath.IsLocal(rel)
 	})
 }
+
+// owned tells whether path is a file that the run itself writes.
+func (v *view) owned(path string) bool { return slices.Contains(v.own, filepath.Join(v.root, path)) }
 
 // do runs git on the private folder and the work tree.
 func (v *view) do(ctx context.Context, stdin string, args ...string) ([]byte, error) {

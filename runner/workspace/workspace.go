@@ -45,6 +45,9 @@ type Options struct {
 	// Spec confines git: Deny, Require, Runtime and Limits are used as given;
 	// mode, write roots and network are replaced by the strictest ones.
 	Spec sandbox.Spec
+	// Own are files that the run itself writes (reports, logs), as real paths.
+	// They are no change of the workspace, whatever becomes of them.
+	Own []string
 	// Env is the environment of git: PATH and HOME matter.
 	Env []string
 	Bounds
