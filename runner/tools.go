@@ -78,9 +78,7 @@ func (r *run) openTools(ctx context.Context, conf *Confinement) error {
 		}
 		r.tools.list = append(r.tools.list, r.context.servers.Tools()...)
 	}
-	for _, s := range mcp.Specs(r.tools.list) {
-		r.tools.specs = append(r.tools.specs, s)
-	}
+	r.tools.specs = append(r.tools.specs, mcp.Specs(r.tools.list)...)
 	return nil
 }
 

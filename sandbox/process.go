@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -79,7 +80,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	in := p.in
 	p.inMu.Unlock()
 	if in == nil {
-		return 0, errors.New("sandbox: the command has no open stdin")
+		return 0, fmt.Errorf("sandbox: the command has no open stdin: %w", os.ErrClosed)
 	}
 	return in.Write(b)
 }

@@ -30,7 +30,6 @@ type preflight struct {
 
 	policies map[string]error // by overrides
 	refs     map[string]error // by repository and ref
-	loaded   *policy.Policy   // of the flags alone
 }
 
 // maxTasksFile bounds the tasks file.

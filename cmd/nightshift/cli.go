@@ -186,12 +186,6 @@ func helpTail(path string) string {
 	return b.String()
 }
 
-// isUsage tells whether err is the user's typing.
-func isUsage(err error) bool {
-	var e exitError
-	return errors.As(err, &e) && e.code == runner.ExitUsage
-}
-
 // versionCmd prints the version.
 type versionCmd struct{}
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/nightshift-ci/nightshift/policy"
+
+	"github.com/nightshift-ci/nightshift/runner"
 )
 
 // FuzzDecodeText reads prompts: what comes out is valid UTF-8 and lost nothing,
@@ -104,4 +107,10 @@ func FuzzOverride(f *testing.F) {
 			t.Errorf("%q became %+v", text, o)
 		}
 	})
+}
+
+// isUsage tells whether err is the user's typing.
+func isUsage(err error) bool {
+	var e exitError
+	return errors.As(err, &e) && e.code == runner.ExitUsage
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +61,6 @@ type session struct {
 	runtime string // private folder of the run
 	log     *event.Log
 	mask    *event.Redactor
-	wire    bool
 	cleanup []func()
 	policy  *policy.Policy
 	newID   func() string
@@ -313,7 +313,8 @@ func (s *session) checkProject() error {
 		return nil
 	}
 	return exitError{code: runner.ExitUsage, err: &hintError{
-		errors.New("Not inside a trusted directory and --skip-git-repo-check was not specified."), //nolint:staticcheck // the reference's sentence, which scripts look for
+		//lint:ignore ST1005 the reference's sentence, which scripts look for
+		errors.New("Not inside a trusted directory and --skip-git-repo-check was not specified."),
 		"run inside a git repository, name one with -C, or add --skip-git-repo-check"}}
 }
 
@@ -370,25 +371,45 @@ func (s *session) readSchema() (*runner.Schema, error) {
 	return schema, nil
 }
 
-// makeRuntime makes the run's private folder. It is outside every workspace and
-// removed at the end.
+// makeRuntime makes the run's private folder. It is outside every folder that
+// commands may write, and removed at the end. Where TMPDIR does not serve (CI
+// systems put it into the workspace, or name one that nobody made), the next
+// usual place is taken.
 func (s *session) makeRuntime() (string, error) {
-	dir := ""
-	if s.flags.Deterministic {
-		// The log names it; a name that is taken is nothing to wait for.
-		sum := sha256.Sum256([]byte(s.workdir))
-		if name := filepath.Join(os.TempDir(), fmt.Sprintf("nightshift-%x", sum[:8])); os.Mkdir(name, 0o700) == nil {
-			dir = name
+	var errs []error
+	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
+		real, err := filepath.EvalSymlinks(parent)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if root := s.writableAround(real); root != "" {
+			errs = append(errs, fmt.Errorf("%s is inside %s, which commands may write", parent, root))
+			continue
+		}
+		dir, err := os.MkdirTemp(real, "nightshift-")
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.cleanup = append(s.cleanup, func() { removeAll(dir) })
+		return dir, nil
+	}
+	return "", &hintError{fmt.Errorf("no private folder for the run: %w", errors.Join(errs...)), "set TMPDIR to a folder outside the workspace"}
+}
+
+// writableAround returns the writable root of the configuration that dir is in.
+func (s *session) writableAround(dir string) string {
+	for _, root := range slices.Concat([]string{s.workdir}, s.policy.Config().Sandbox.WritableRoots, s.flags.AddDir) {
+		real, err := filepath.EvalSymlinks(s.rt.abs(root))
+		if err != nil {
+			continue // nothing can be inside it
+		}
+		if dir == real || strings.HasPrefix(dir, strings.TrimSuffix(real, "/")+"/") {
+			return real
 		}
 	}
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "nightshift-"); err != nil {
-			return "", fmt.Errorf("no private folder for the run: %w", err)
-		}
-	}
-	s.cleanup = append(s.cleanup, func() { removeAll(dir) })
-	return filepath.EvalSymlinks(dir)
+	return ""
 }
 
 // openThread makes or finds the thread.

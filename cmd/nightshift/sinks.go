@@ -210,9 +210,6 @@ func (set *sinkSet) close() error {
 	return errors.Join(errs...)
 }
 
-// plain makes text inert for a terminal or a CI log.
-func (set *sinkSet) plain(text string) string { return report.Plain(text) }
-
 // color decides about colours.
 func (rt *runtime) color(when string) bool {
 	switch when {

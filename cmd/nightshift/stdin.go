@@ -38,7 +38,6 @@ type promptSources struct {
 	arg    *string // nil: no PROMPT given; "-": stdin
 	file   string  // --prompt-file
 	isSub  bool    // resume, fork, review: a PROMPT does not make the reference read stdin
-	keyed  bool    // --api-key-stdin took the first line
 	reader io.Reader
 	// silence is how long stdin may be silent; 0: the defaults.
 	silence time.Duration

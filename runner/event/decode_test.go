@@ -136,7 +136,9 @@ func (s *stumbler) stumble(in string) error {
 	return errors.New("a fault in " + in)
 }
 
-func (s *stumbler) Handle(r Record) error { return errors.Join(s.stumble("handle"), s.keeper.Handle(r)) }
+func (s *stumbler) Handle(r Record) error {
+	return errors.Join(s.stumble("handle"), s.keeper.Handle(r))
+}
 
 func (s *stumbler) Close(context.Context) error { return s.stumble("close") }
 

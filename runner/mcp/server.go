@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -191,7 +192,7 @@ func (s *server) explain(err error) error {
 	}
 	if s.proc != nil {
 		// The pipe may end a moment before the process.
-		lost := err == nil || errors.Is(err, sdk.ErrConnectionClosed) || errors.Is(err, io.EOF)
+		lost := err == nil || errors.Is(err, sdk.ErrConnectionClosed) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EPIPE)
 		if lost && within(s.proc.Done(), endByItself) {
 			if exit, waitErr := s.proc.Wait(); waitErr == nil {
 				err = fmt.Errorf("its process ended with exit code %d", exit.Code)

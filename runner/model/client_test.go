@@ -225,6 +225,7 @@ type noCredential struct{ key }
 
 func (*noCredential) Authorize(*http.Request) error { return errNoKey }
 
+//lint:ignore ST1005 the reference's sentence
 var errNoKey = errors.New("Missing environment variable: `NAME`.")
 
 func TestMissingCredential(t *testing.T) {

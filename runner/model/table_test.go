@@ -26,7 +26,6 @@ type outcome struct {
 	shown  []string // error events of the wire stream
 	layers []string // layer of every retry
 	took   time.Duration
-	events []event.Event
 }
 
 func (o outcome) api(t *testing.T) *model.APIError {

@@ -30,7 +30,7 @@ func TestGitFolders(t *testing.T) {
 		}
 	}
 	// Names that are no object folders show nothing.
-	names := []byte("/etc\n"+base+"\n# comment\n\"quoted\"\n../../../borrower/.git/objects\n")
+	names := []byte("/etc\n" + base + "\n# comment\n\"quoted\"\n../../../borrower/.git/objects\n")
 	check(t, os.WriteFile(in("repo/.git/objects/info/alternates"), names, 0o644))
 	f, err := Find(in("repo"))
 	check(t, err)
