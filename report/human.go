@@ -46,6 +46,7 @@ type Human struct {
 	drawn   bool       // a progress line stands on the terminal
 	failure string     // the last error that was told
 	advice  string     // of the turn's failure, for the last line
+	warned  string     // the last warning
 	workdir string
 	stop    chan struct{}
 	done    chan struct{}
@@ -292,6 +293,10 @@ func (h *Human) itemCompleted(r event.Record, it event.Item) string {
 		}
 		return h.line(styleBad, PlainLine(d.Tool, 60), "%s", PlainLine(d.Message, 1000))
 	case event.ErrorItem:
+		if d.Message == h.warned {
+			return "" // the wire stream has some of them twice, as the reference's
+		}
+		h.warned = d.Message
 		return h.line(styleWarn, "warning", "%s", PlainLine(d.Message, 2000))
 	case event.UnknownItem:
 		return h.note(PlainLine(d.Type, 40), "an item this version does not know")
