@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -72,8 +74,12 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 		o.LookupEnv = func(string) (string, bool) { return "", false }
 	}
 	c := &Confinement{facts: o.Facts, workdir: o.Workdir, userHome: o.UserHome, lookupEnv: o.LookupEnv, Secrets: map[string][]string{}}
+	write, missing := existing(p.Write)
+	for _, dir := range missing {
+		c.Notices = append(c.Notices, event.Notice{Class: "missing_root", Message: "the writable folder " + dir + " does not exist, so nothing is opened there"})
+	}
 	c.Spec = sandbox.Spec{
-		Mode: sandbox.Mode(p.Mode), Workspace: p.Workspace, Write: slices.Clone(p.Write), ProtectNames: p.ProtectNames,
+		Mode: sandbox.Mode(p.Mode), Workspace: p.Workspace, Write: write, ProtectNames: p.ProtectNames,
 		Keep: slices.Clone(o.Outputs), Net: sandbox.Net{Mode: netMode(p.Network.Mode), UnixSockets: p.Network.UnixSockets}, Limits: limitsOf(p.Sandbox),
 		Require: required(p), Degrade: p.Sandbox.Degrade, HostTmp: p.Sandbox.HostTmp, Runtime: filepath.Join(o.Runtime, "sandbox"),
 	}
@@ -92,7 +98,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	// So would the git folder of a linked work tree, and objects that a clone
 	// borrows.
 	c.Spec.Show = append(c.Spec.Show, o.Facts.GitFolders()...)
-	if err := checkRoots(c.Spec.Write, o); err != nil {
+	if err := c.checkRoots(c.Spec.Write, o); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(c.Spec.Runtime, 0o700); err != nil {
@@ -154,20 +160,44 @@ func required(p policy.Permissions) sandbox.Guarantee {
 
 // checkRoots refuses writable folders from which commands could take over the
 // user's account or the run.
-func checkRoots(roots []string, o ConfineOptions) error {
+func (c *Confinement) checkRoots(roots []string, o ConfineOptions) error {
 	for _, r := range roots {
 		real := realPath(r)
 		switch {
 		case real == "/":
 			return &ConfineError{r, "the root of the file system cannot be writable", "work in a folder of its own (-C DIR), or use danger-full-access inside a container"}
-		case o.UserHome != "" && within(realPath(o.UserHome), real):
+		case o.UserHome != "" && within(realPath(o.UserHome), real) && !borrowedHome(o.UserHome):
 			return &ConfineError{r, "the home folder cannot be writable: what commands put into its start-up files would run outside the sandbox",
 				"work in a folder below it (-C DIR)"}
+		case o.UserHome != "" && real == realPath(o.UserHome):
+			c.Notices = append(c.Notices, event.Notice{Class: "home_writable", Message: "HOME is the writable folder " + real + ": what commands put into start-up files there works on later commands too"})
 		case o.Home != "" && real == realPath(o.Home):
 			return &ConfineError{r, "CODEX_HOME cannot be writable: it holds credentials and configuration", "set CODEX_HOME to a folder outside the workspace"}
 		}
 	}
 	return nil
+}
+
+// borrowedHome tells whether home is not the account's own home folder but one
+// that a CI system chose, often the workspace: no other step and no login reads
+// start-up files there.
+func borrowedHome(home string) bool {
+	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	return err != nil || account.HomeDir == "" || realPath(account.HomeDir) != realPath(home)
+}
+
+// existing leaves out writable folders that do not exist: nothing can be opened
+// there. The reference says nothing either; samples name folders that only some
+// machines have.
+func existing(roots []string) (kept, missing []string) {
+	for _, r := range roots {
+		if exists(r) {
+			kept = append(kept, r)
+		} else {
+			missing = append(missing, r)
+		}
+	}
+	return kept, missing
 }
 
 // openHostTmp makes the host's temporary folders writable, as the configuration

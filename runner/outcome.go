@@ -144,6 +144,8 @@ func classify(err error) Outcome {
 		pol     *policy.Errors
 		box     *sandbox.UnsupportedError
 		setup   *sandbox.SetupError
+		spec    *sandbox.SpecError
+		roots   *ConfineError
 		bug     *Panic
 	)
 	switch {
@@ -170,6 +172,8 @@ func classify(err error) Outcome {
 		return Outcome{Outcome: outcomeWord(code), Class: outcomeWord(code), ExitCode: code}
 	case errors.As(err, &box):
 		return Outcome{Outcome: "sandbox", Class: "sandbox_unsupported", ExitCode: ExitSandbox}
+	case errors.As(err, &spec) || errors.As(err, &roots):
+		return Outcome{Outcome: "usage", Class: "sandbox_folders", ExitCode: ExitUsage}
 	case errors.As(err, &setup):
 		return Outcome{Outcome: "sandbox", Class: "sandbox_setup", ExitCode: ExitSandbox}
 	case errors.Is(err, context.DeadlineExceeded):

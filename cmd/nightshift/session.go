@@ -23,6 +23,7 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
 	"github.com/nightshift-ci/nightshift/runner/rollout"
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // finishBound is how long closing the sinks may take: files, then telemetry.
@@ -383,8 +384,8 @@ func (s *session) makeRuntime() (string, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if root := s.writableAround(real); root != "" {
-			errs = append(errs, fmt.Errorf("%s is inside %s, which commands may write", parent, root))
+		if root := s.unfit(real); root != "" {
+			errs = append(errs, fmt.Errorf("%s is inside %s", parent, root))
 			continue
 		}
 		dir, err := os.MkdirTemp(real, "nightshift-")
@@ -398,14 +399,17 @@ func (s *session) makeRuntime() (string, error) {
 	return "", &hintError{fmt.Errorf("no private folder for the run: %w", errors.Join(errs...)), "set TMPDIR to a folder outside the workspace"}
 }
 
-// writableAround returns the writable root of the configuration that dir is in.
-func (s *session) writableAround(dir string) string {
-	for _, root := range slices.Concat([]string{s.workdir}, s.policy.Config().Sandbox.WritableRoots, s.flags.AddDir) {
+// unfit returns the folder around dir that keeps dir from holding private files:
+// one that commands may write, or CODEX_HOME, which they cannot read.
+func (s *session) unfit(dir string) string {
+	cfg := s.policy.Config()
+	around := []string{s.home}
+	if cfg.SandboxMode == string(sandbox.WorkspaceWrite) {
+		around = slices.Concat(around, []string{s.workdir}, cfg.Sandbox.WritableRoots, s.flags.AddDir)
+	}
+	for _, root := range around {
 		real, err := filepath.EvalSymlinks(s.rt.abs(root))
-		if err != nil {
-			continue // nothing can be inside it
-		}
-		if dir == real || strings.HasPrefix(dir, strings.TrimSuffix(real, "/")+"/") {
+		if err == nil && (dir == real || strings.HasPrefix(dir, strings.TrimSuffix(real, "/")+"/")) {
 			return real
 		}
 	}
