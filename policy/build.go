@@ -347,12 +347,13 @@ func (b *builder) priced(model string) {
 	if _, ok := b.cfg.Prices.Models[model]; ok {
 		return
 	}
+	at := b.root.get("limits", "max_cost_usd")
 	b.fail(problem{
-		at:      b.root.get("limits", "max_cost_usd"),
+		at:      at,
 		key:     "limits.max_cost_usd",
 		message: fmt.Sprintf("limits.max_cost_usd cannot be kept: there is no price for model %q", model),
 		hint:    fmt.Sprintf("add [prices.models.%s] with input, cached_input and output", strconv.Quote(model)),
-	}.err(KindUsage))
+	}.err(b.profileKind(at)))
 }
 
 // auth fills what limits and stores credentials.
