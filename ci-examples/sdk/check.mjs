@@ -141,7 +141,8 @@ try {
   });
 
   await check("abort ends the run and its command", async () => {
-    const c = await codex([{ items: [{ call: "exec_command", args: { cmd: "echo up > up.txt; exec sleep 31351", yield_time_ms: 30000 } }] }]);
+    const mark = `sleep ${30000000 + process.pid}`; // no other run has it
+    const c = await codex([{ items: [{ call: "exec_command", args: { cmd: `echo up > up.txt; exec ${mark}`, yield_time_ms: 30000 } }] }]);
     const dir = workspace();
     const stop = new AbortController();
     const run = c.startThread({ workingDirectory: dir, sandboxMode: "workspace-write" }).run("wait", { signal: stop.signal });
@@ -152,7 +153,7 @@ try {
     let left = "x";
     for (let i = 0; i < 200 && left; i++) {
       await new Promise((r) => setTimeout(r, 50));
-      try { left = execFileSync("pgrep", ["-f", "sleep 31351"]).toString(); } catch { left = ""; }
+      try { left = execFileSync("pgrep", ["-f", mark]).toString(); } catch { left = ""; }
     }
     assert.equal(left, "");
   });
