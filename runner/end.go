@@ -70,6 +70,7 @@ func (r *run) trace(err error) {
 func (r *run) end(caller context.Context, err error) Result {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupBound)
 	defer cancel()
+	defer context.AfterFunc(caller, func() { time.AfterFunc(hurriedCleanup, cancel) })()
 	r.step(func() { r.trace(err) })
 	r.step(func() { r.context.agents.closeAll(ctx) })
 	if r.tools != nil && r.tools.builtin != nil {
@@ -167,7 +168,7 @@ func (r *run) captureDiff(caller context.Context) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(caller, func() {
-		time.AfterFunc(hurriedBound, func() { stop(fmt.Errorf("the run had to end: %w", context.Cause(caller))) })
+		time.AfterFunc(hurriedDiff, func() { stop(fmt.Errorf("the run had to end: %w", context.Cause(caller))) })
 	})()
 	d := r.context.dir.Diff(ctx)
 	r.log.Emit(d)

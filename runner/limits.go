@@ -47,8 +47,9 @@ const (
 	wallReserveMax = 30 * time.Second
 )
 
-// startClock arms the timers of l. stop must be called.
-func startClock(l policy.Limits, work, run context.CancelCauseFunc) *clock {
+// startClock arms the timers of l. hurry is called when the time is really up.
+// stop must be called.
+func startClock(l policy.Limits, work, run context.CancelCauseFunc, hurry func()) *clock {
 	c := &clock{idleIn: l.MaxIdleTime}
 	if w := l.MaxWallTime; w > 0 {
 		limit := &LimitError{Limit: "max_wall", Max: w.String(), Used: w.String()}
@@ -56,11 +57,12 @@ func startClock(l policy.Limits, work, run context.CancelCauseFunc) *clock {
 		if !l.NoFinalAnswer {
 			soft -= min(w/wallReserve, wallReserveMax)
 		}
-		c.timers = append(c.timers, time.AfterFunc(soft, func() { work(limit) }), time.AfterFunc(w, func() { run(limit) }))
+		c.timers = append(c.timers, time.AfterFunc(soft, func() { work(limit) }), time.AfterFunc(w, func() { run(limit); hurry() }))
 	}
 	if l.MaxIdleTime > 0 {
 		c.idle = time.AfterFunc(l.MaxIdleTime, func() {
 			work(&LimitError{Limit: "max_idle", Max: l.MaxIdleTime.String(), Used: l.MaxIdleTime.String()})
+			hurry()
 		})
 	}
 	return c

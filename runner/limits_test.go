@@ -165,7 +165,7 @@ func TestClock(t *testing.T) {
 			run, cancel := context.WithCancelCause(t.Context())
 			work, cancelWork := context.WithCancelCause(run)
 			begin := time.Now()
-			clock := startClock(c.limits, cancelWork, cancel)
+			clock := startClock(c.limits, cancelWork, cancel, func() {})
 			ended := map[string]time.Duration{}
 			for at := time.Duration(0); at < time.Hour; at += time.Second {
 				synctest.Wait()

@@ -67,7 +67,10 @@ type Options struct {
 	TraceParent      string
 	NewID            func() string    // UUIDv7; safe for concurrent use
 	Now              func() time.Time // nil: time.Now
-	Agents           *AgentPool       // nil: sub-agents are not offered
+	// Hurry is called, from any goroutine, when a time limit has ended the work:
+	// sinks must not wait for their readers any more. nil: nobody listens.
+	Hurry  func()
+	Agents *AgentPool // nil: sub-agents are not offered
 	// spent is what the limits of the whole run count; set for sub-agents, which
 	// share it with their parent.
 	spent *spending
@@ -114,15 +117,14 @@ type Result struct {
 	History []json.RawMessage
 }
 
-// cleanupBound is how long ending the tools, the diff and the sandbox may take.
-// With the log's own bound it fits the 7 s a CI system gives after a signal.
-const cleanupBound = 3 * time.Second
-
-// Bounds of the diff at the end: short once a signal has come, since the CI
-// system kills soon, generous otherwise.
+// Bounds of ending a run: of the tools and the sandbox, and of the diff. Both
+// are short once the caller wants the run to end: with those of the credential
+// and the sinks they fit the 7 s that a CI system gives after a signal.
 const (
-	diffBound    = 60 * time.Second
-	hurriedBound = 2 * time.Second
+	cleanupBound   = 3 * time.Second
+	hurriedCleanup = 2 * time.Second
+	diffBound      = 60 * time.Second
+	hurriedDiff    = 1500 * time.Millisecond
 )
 
 // run is the state of one run. Only the goroutine of Run touches it, except
@@ -160,6 +162,9 @@ func newRun(o Options) *run {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Hurry == nil {
+		o.Hurry = func() {}
+	}
 	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now()}
 	r.turnID = r.NewID()
 	r.model = r.cfg.Model
@@ -176,7 +181,7 @@ func (r *run) carryOut(caller context.Context) Result {
 	defer cancel(nil)
 	work, cancelWork := context.WithCancelCause(ctx)
 	defer cancelWork(nil)
-	r.clock = startClock(r.cfg.Limits, cancelWork, cancel)
+	r.clock = startClock(r.cfg.Limits, cancelWork, cancel, r.Hurry)
 	defer r.clock.stop()
 
 	err := guarded(func() error {

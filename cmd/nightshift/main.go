@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -44,16 +45,24 @@ func start() int {
 	}
 	sandbox.HideSelf()
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := withSignals(context.Background())
+	end := newEnding()
+	ctx, stop := withSignals(context.Background(), end)
 	defer stop()
 	return run(&runtime{
-		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		ctx: ctx, stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
 		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]),
 	}, os.Args[1:])
 }
 
 // run parses args and runs the command. It returns the exit code.
 func run(rt *runtime, args []string) (code int) {
+	defer func() {
+		if v := recover(); v != nil {
+			bug := &runner.Panic{Value: v, Stack: debug.Stack()}
+			code = explain(rt.stderr, bug)
+			fmt.Fprintf(rt.stderr, "%s", bug.Stack)
+		}
+	}()
 	cmd, err := parse(rt, args)
 	if err != nil {
 		return explain(rt.stderr, err)

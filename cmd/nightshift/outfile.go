@@ -77,8 +77,9 @@ func special(path string) bool {
 type outFiles struct {
 	// tree is the work tree by the names that paths may use for it. A link in it
 	// may come from whoever wrote the repository, so none leads out.
-	tree []string
-	held map[string]*heldPlace
+	tree   []string
+	ending *ending // when a pipe that nobody reads is given up
+	held   map[string]*heldPlace
 }
 
 // heldPlace is a place and its folder.
@@ -162,7 +163,7 @@ func (o *outFiles) create(path string) (io.WriteCloser, error) {
 		return nil, err
 	}
 	if h.direct {
-		return h.openDirect()
+		return h.openDirect(o.ending)
 	}
 	return h.pending()
 }
@@ -177,7 +178,7 @@ func (o *outFiles) live(path string) (io.WriteCloser, error) {
 		return nil, err
 	}
 	if h.direct {
-		return h.openDirect()
+		return h.openDirect(o.ending)
 	}
 	p, err := h.pending()
 	if err != nil {
@@ -234,10 +235,14 @@ func (h *heldPlace) pending() (pending, error) {
 // openDirect opens what is there, if it is what was there before the run. A
 // named pipe that nobody reads is an error at once: waiting for a reader could
 // last for ever.
-func (h *heldPlace) openDirect() (io.WriteCloser, error) {
+func (h *heldPlace) openDirect(end *ending) (io.WriteCloser, error) {
 	const flags = os.O_WRONLY | os.O_APPEND | syscall.O_NONBLOCK
 	if h.root == nil {
-		return os.OpenFile(h.path, flags, 0)
+		f, err := os.OpenFile(h.path, flags, 0)
+		if err != nil {
+			return nil, err
+		}
+		return end.outlet(f), nil
 	}
 	f, err := h.root.OpenFile(h.base(), flags, 0)
 	if err != nil {
@@ -246,7 +251,7 @@ func (h *heldPlace) openDirect() (io.WriteCloser, error) {
 	if fi, err := f.Stat(); err != nil || !os.SameFile(fi, h.seen) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while the run went on", h.path), err, f.Close())
 	}
-	return f, nil
+	return end.outlet(f), nil
 }
 
 // createFile opens a report of a command that runs nothing: the place is looked

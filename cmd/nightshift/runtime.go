@@ -22,6 +22,8 @@ type runtime struct {
 	cwd     string
 	// systemDir holds the machine's config.toml and requirements.toml.
 	systemDir string
+	// ending knows whether the process has to end; nil: it never has to.
+	ending *ending
 	// self is argv[0]'s base name: the program also answers to "codex".
 	self string
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ const finishBound = 6 * time.Second
 // Bounds of the last write-back of a login: usually, and after a signal.
 const (
 	writebackClose = 60 * time.Second
-	signalClose    = 2 * time.Second
+	signalClose    = 1500 * time.Millisecond
 )
 
 // session is one invocation of exec, resume, fork or review: it collects what
@@ -97,7 +98,7 @@ func (s *session) run(src promptSources) error {
 	if s.watch != nil {
 		s.log.Attach(s.watch)
 	}
-	opts, err := s.prepare(src)
+	opts, err := s.prepared(src)
 	if err != nil {
 		return s.failed(err)
 	}
@@ -115,6 +116,16 @@ func (s *session) clock() {
 	}
 	c := &fixedClock{t: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), task: s.task}
 	s.now, s.newID = c.now, c.id
+}
+
+// prepared is prepare; a bug in it is one more way to fail, since sinks are open.
+func (s *session) prepared(src promptSources) (o *runner.Options, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &runner.Panic{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return s.prepare(src)
 }
 
 // prepare collects everything a run is made of, in an order in which the
@@ -167,7 +178,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
 		Outputs: s.outputs(), Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		Task: s.task, InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
-		TraceParent: s.sinks.traceParent(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
+		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}
 	return opts, nil
@@ -388,15 +399,36 @@ func (s *session) makeRuntime() (string, error) {
 			errs = append(errs, fmt.Errorf("%s is inside %s", parent, root))
 			continue
 		}
-		dir, err := os.MkdirTemp(real, "nightshift-")
+		own, err := newScratch(real)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		s.cleanup = append(s.cleanup, func() { removeAll(dir) })
-		return dir, nil
+		s.sweep(real)
+		s.cleanup = append(s.cleanup, own.remove)
+		return own.dir, nil
 	}
 	return "", &hintError{fmt.Errorf("no private folder for the run: %w", errors.Join(errs...)), "set TMPDIR to a folder outside the workspace"}
+}
+
+// sweep removes what killed runs left in parent, beside the run and not longer.
+func (s *session) sweep(parent string) {
+	ctx, cancel := context.WithCancel(s.rt.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		sweepScratch(ctx, parent)
+	}()
+	s.cleanup = append(s.cleanup, func() { cancel(); <-done })
+}
+
+// hurry is what a limit does to outputs that nobody reads. The tasks of a batch
+// share theirs, so that the limit of one does nothing to them.
+func (s *session) hurry() func() {
+	if s.task != "" {
+		return nil
+	}
+	return s.rt.ending.hurry
 }
 
 // unfit returns the folder around dir that keeps dir from holding private files:
@@ -602,6 +634,7 @@ func (s *session) finish(c event.RunCompleted) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finishBound)
 	defer cancel()
+	defer context.AfterFunc(s.rt.ctx, func() { time.AfterFunc(s.rt.ending.left(), cancel) })()
 	err := errors.Join(s.log.Finish(ctx, c), s.sinks.close())
 	code := c.ExitCode
 	if err != nil {
@@ -619,12 +652,9 @@ func (s *session) closeCredential() error {
 	if s.cred == nil {
 		return nil
 	}
-	bound := writebackClose
-	if context.Cause(s.rt.ctx) != nil {
-		bound = signalClose
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), writebackClose)
 	defer cancel()
+	defer context.AfterFunc(s.rt.ctx, func() { time.AfterFunc(signalClose, cancel) })()
 	return s.cred.Close(ctx)
 }
 

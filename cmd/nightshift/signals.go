@@ -13,12 +13,12 @@ import (
 // shutdownBound is how long a run may take to end after the first signal. CI
 // systems kill after 7.5 s at the earliest; the run's own steps are bounded so
 // that they fit, and this watchdog covers a step that does not keep its bound.
-const shutdownBound = 7 * time.Second
+const shutdownBound = 6500 * time.Millisecond
 
 // withSignals returns a context that SIGINT, SIGTERM, SIGHUP and SIGQUIT cancel
 // with a runner.SignalError as cause. A second signal, or the watchdog, ends
 // the process at once: confined trees die with it.
-func withSignals(parent context.Context) (context.Context, func()) {
+func withSignals(parent context.Context, end *ending) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
@@ -34,6 +34,7 @@ func withSignals(parent context.Context) (context.Context, func()) {
 					os.Exit(128 + n)
 				}
 				first = n
+				end.signalled()
 				cancel(runner.SignalError{Signal: n})
 				watchdog = time.After(shutdownBound)
 			case <-watchdog:

@@ -38,7 +38,7 @@ type sinkSet struct {
 // cannot be opened is found here, before anything runs.
 func (s *session) openSinks() (*sinkSet, error) {
 	rt, f := s.rt, s.flags
-	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub, files: &outFiles{tree: rt.workTree(f.Cd)}}
+	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub, files: &outFiles{tree: rt.workTree(f.Cd), ending: rt.ending}}
 	set.onFinish(set.files.release)
 	switch {
 	case s.silent:

@@ -223,7 +223,7 @@ func (rt *runtime) extraStdin(ctx context.Context, src promptSources) (string, e
 }
 
 func isTerminal(r any) bool {
-	f, ok := r.(*os.File)
+	f, ok := r.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
