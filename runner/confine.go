@@ -20,14 +20,15 @@ import (
 
 // ConfineOptions is what a confinement is made of.
 type ConfineOptions struct {
-	Policy    *policy.Policy
-	Workdir   string // real path
-	Facts     workspace.Facts
-	Home      string // CODEX_HOME
-	UserHome  string
-	Runtime   string   // private folder of the run, removed by the caller
-	Outputs   []string // of Options
-	LookupEnv func(string) (string, bool)
+	accountHome string // of the user database; "": looked up
+	Policy      *policy.Policy
+	Workdir     string // real path
+	Facts       workspace.Facts
+	Home        string // CODEX_HOME
+	UserHome    string
+	Runtime     string   // private folder of the run, removed by the caller
+	Outputs     []string // of Options
+	LookupEnv   func(string) (string, bool)
 }
 
 // Confinement is what the commands of a run may do. It is made once and not
@@ -166,24 +167,31 @@ func (c *Confinement) checkRoots(roots []string, o ConfineOptions) error {
 		switch {
 		case real == "/":
 			return &ConfineError{r, "the root of the file system cannot be writable", "work in a folder of its own (-C DIR), or use danger-full-access inside a container"}
-		case o.UserHome != "" && within(realPath(o.UserHome), real) && !borrowedHome(o.UserHome):
+		case o.UserHome != "" && within(realPath(o.UserHome), real) && !(real == realPath(o.Workdir) && o.borrowedHome()):
 			return &ConfineError{r, "the home folder cannot be writable: what commands put into its start-up files would run outside the sandbox",
 				"work in a folder below it (-C DIR)"}
-		case o.UserHome != "" && real == realPath(o.UserHome):
-			c.Notices = append(c.Notices, event.Notice{Class: "home_writable", Message: "HOME is the writable folder " + real + ": what commands put into start-up files there works on later commands too"})
 		case o.Home != "" && real == realPath(o.Home):
 			return &ConfineError{r, "CODEX_HOME cannot be writable: it holds credentials and configuration", "set CODEX_HOME to a folder outside the workspace"}
+		case o.UserHome != "" && within(realPath(o.UserHome), real):
+			c.Notices = append(c.Notices, event.Notice{Class: "home_writable", Message: "HOME (" + o.UserHome + ") is writable: what commands put into start-up files there works on later steps that use it"})
 		}
 	}
 	return nil
 }
 
-// borrowedHome tells whether home is not the account's own home folder but one
-// that a CI system chose, often the workspace: no other step and no login reads
-// start-up files there.
-func borrowedHome(home string) bool {
-	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
-	return err != nil || account.HomeDir == "" || realPath(account.HomeDir) != realPath(home)
+// borrowedHome tells whether HOME is not the account's own home folder but one
+// that a CI system chose, often the workspace: no login reads start-up files
+// there.
+func (o ConfineOptions) borrowedHome() bool {
+	own := o.accountHome
+	if own == "" {
+		account, err := user.LookupId(strconv.Itoa(os.Getuid()))
+		if err != nil {
+			return true // this user has no home
+		}
+		own = account.HomeDir
+	}
+	return realPath(own) != realPath(o.UserHome)
 }
 
 // existing leaves out writable folders that do not exist: nothing can be opened

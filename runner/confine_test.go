@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -236,7 +237,9 @@ func TestConfineRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
 			change(p)
-			_, err := Confine(p.options("workspace-write"))
+			o := p.options("workspace-write")
+			o.accountHome = p.user
+			_, err := Confine(o)
 			var refused *ConfineError
 			if !errors.As(err, &refused) || refused.Hint() == "" || !strings.Contains(err.Error(), refused.Path) {
 				t.Errorf("%v", err)
@@ -248,6 +251,42 @@ func TestConfineRefusals(t *testing.T) {
 				t.Errorf("full access: %v", err)
 			}
 		})
+	}
+}
+
+// A home that a CI system put into the workspace is used, and said.
+func TestBorrowedHome(t *testing.T) {
+	for name, change := range map[string]func(*place){
+		"the workspace":    func(p *place) { p.user = p.ws },
+		"in the workspace": func(p *place) { p.user = p.ws + "/.home"; p.write(p.user+"/x", "") },
+	} {
+		p := newPlace(t)
+		change(p)
+		c, err := Confine(p.options("workspace-write"))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !slices.ContainsFunc(c.Notices, func(n event.Notice) bool { return n.Class == "home_writable" }) {
+			t.Errorf("%s: %+v", name, c.Notices)
+		}
+		p.flags.AddDirs = []string{p.user}
+		if _, err := Confine(p.options("workspace-write")); name == "in the workspace" && err == nil {
+			t.Error("as a folder of its own it is opened")
+		}
+	}
+}
+
+// A writable folder that does not exist is left out, and said.
+func TestMissingRoot(t *testing.T) {
+	p := newPlace(t)
+	p.flags.AddDirs = []string{p.base + "/none"}
+	c, err := Confine(p.options("workspace-write"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(c.Spec.Write, p.base+"/none") || len(c.Notices) == 0 || c.Notices[0].Class != "missing_root" {
+		t.Errorf("%v %+v", c.Spec.Write, c.Notices)
 	}
 }
 

@@ -203,8 +203,8 @@ func TestUnknownCall(t *testing.T) {
 		object{"type": "custom_tool_call", "call_id": "c", "name": "brew", "input": "tea"}), says("done"))
 	res := l.play()
 	l.want(res, "success", "completed", 0)
-	for id, name := range map[string]string{"a": "launch", "b": "spawn_agent", "c": "brew"} {
-		if got := l.output(id); got != "unsupported call: "+name {
+	for id, want := range map[string]string{"a": "unsupported call: launch", "b": "unsupported call: spawn_agent", "c": "unsupported custom tool call: brew"} {
+		if got := l.output(id); got != want {
 			t.Errorf("the output of %s is %q", id, got)
 		}
 	}
