@@ -108,6 +108,7 @@ func (o *outFiles) hold(path string) error {
 		if err := h.probe(); err != nil {
 			return errors.Join(errText(err), h.root.Close())
 		}
+		h.sweep()
 	}
 	if o.held == nil {
 		o.held = map[string]*heldPlace{}
@@ -192,16 +193,53 @@ func (o *outFiles) live(path string) (io.WriteCloser, error) {
 
 func (h *heldPlace) base() string { return filepath.Base(h.path) }
 
+// probePrefix begins the names of files that only tried whether a folder can be
+// written.
+const probePrefix = ".nightshift-probe-"
+
 func (h *heldPlace) probe() error {
 	if h.direct {
 		return nil
 	}
-	name := ".nightshift-probe-" + rand.Text()
+	name := probePrefix + rand.Text()
 	f, err := h.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
+	_ = tryLock(f) // against sweeps; without it, what goes missing is only a probe
 	return errors.Join(f.Close(), h.root.Remove(name))
+}
+
+// maxSwept bounds how many names of a folder a sweep looks at; leastSuffix is the
+// length of the number behind the name of an unfinished file.
+const (
+	maxSwept    = 10_000
+	leastSuffix = 12
+)
+
+// sweep removes unfinished files that killed runs left beside this place. Those
+// of runs that live are locked. What cannot be removed does no harm.
+func (h *heldPlace) sweep() {
+	dir, err := h.root.Open(".")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maxSwept) // those that could be read will do
+	for _, name := range names {
+		rest, unfinished := strings.CutPrefix(name, "."+h.base())
+		if !strings.HasPrefix(name, probePrefix) && (!unfinished || len(rest) < leastSuffix || strings.Trim(rest, "0123456789") != "") {
+			continue
+		}
+		f, err := h.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() && tryLock(f) == nil {
+			_ = h.root.Remove(name)
+		}
+		_ = f.Close()
+	}
 }
 
 // still makes sure that the folder is where it was: a report in a folder that
@@ -229,6 +267,7 @@ func (h *heldPlace) pending() (pending, error) {
 	if err != nil {
 		return pending{}, errText(err)
 	}
+	_ = tryLock(p.File) // against sweeps; file systems without locks have none
 	return pending{p, nil}, nil
 }
 

@@ -54,3 +54,48 @@ func TestScratch(t *testing.T) {
 	}
 	sweepScratch(t.Context(), parent+"/missing")
 }
+
+// TestSweepOfReports: unfinished reports of dead runs go, those of live ones and
+// files that only look alike stay.
+func TestSweepOfReports(t *testing.T) {
+	dir := t.TempDir()
+	first := &outFiles{}
+	if err := first.hold(dir + "/report.json"); err != nil {
+		t.Fatal(err)
+	}
+	live, err := first.create(dir + "/report.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".report.json1234567890123", ".nightshift-probe-DEAD", ".report.json1", ".report.json123456789012x", ".other.json1234567890123"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := &outFiles{}
+	if err := second.hold(dir + "/report.json"); err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]bool{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left[e.Name()] = true
+	}
+	if left[".report.json1234567890123"] || left[".nightshift-probe-DEAD"] || len(left) != 4 {
+		t.Errorf("there are %v", left)
+	}
+	if err := live.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir + "/report.json"); err != nil {
+		t.Error(err)
+	}
+	for _, o := range []*outFiles{first, second} {
+		if err := o.release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
