@@ -46,7 +46,7 @@ func (r *run) metadata(purpose string) map[string]string {
 	window := fmt.Sprintf("%s:%d", r.Thread.ID, r.totals.Compactions)
 	turn := turnMetadata{SessionID: r.Thread.ID, ThreadID: r.Thread.ID, TurnID: r.turnID, RootTurnID: r.turnID, WindowID: window,
 		RequestKind: kind, HistoryInit: init, TurnTrigger: "exec", ThreadSource: r.Thread.Source, Sandbox: confined,
-		SandboxMode: r.cfg.SandboxMode, TurnStartedMS: r.started.UnixMilli(), Model: r.model, Effort: r.cfg.ReasoningEffort}
+		SandboxMode: r.cfg.SandboxMode, TurnStartedMS: r.started.UnixMilli(), Model: r.model, Effort: r.effort()}
 	return map[string]string{"session_id": r.Thread.ID, "thread_id": r.Thread.ID, "turn_id": r.turnID, "root_turn_id": r.turnID,
 		"x-codex-window-id": window, "x-codex-turn-metadata": string(rawItem(turn).Raw)}
 }

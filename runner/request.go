@@ -1,11 +1,13 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -105,10 +107,30 @@ func (r *run) schemaJSON() json.RawMessage {
 	return r.Schema.JSON
 }
 
+// usual is the reasoning effort and the verbosity that the reference asks a model
+// of its catalogue for when the configuration names none. What the service
+// itself takes for granted is something else. Other models may not know either.
+func usual(name string) (effort, verbosity string) {
+	switch {
+	case name == "gpt-5.5":
+		return "medium", "low"
+	case strings.HasPrefix(name, "gpt-6"), strings.HasPrefix(name, "gpt-5.6-"), strings.HasPrefix(name, "gpt-daybreak-"), name == "codex-auto-review":
+		return "low", "low"
+	}
+	return "", ""
+}
+
+// effort is what the next request asks for.
+func (r *run) effort() string {
+	effort, _ := usual(r.model)
+	return cmp.Or(r.cfg.ReasoningEffort, effort)
+}
+
 func (r *run) newRequest(purpose string, withTools bool) model.Request {
+	_, verbosity := usual(r.model)
 	req := model.Request{
 		Model: r.model, Input: r.history.snapshot(), Parallel: true,
-		Effort: r.cfg.ReasoningEffort, Summary: r.cfg.ReasoningSummary, Verbosity: r.cfg.Verbosity,
+		Effort: r.effort(), Summary: r.cfg.ReasoningSummary, Verbosity: cmp.Or(r.cfg.Verbosity, verbosity),
 		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
 		Metadata: r.metadata(purpose), Headers: r.headers(),
 	}
