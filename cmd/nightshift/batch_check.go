@@ -164,6 +164,9 @@ func (p *preflight) repository(path, ref string) error {
 func (p *preflight) session(overrides []string) (*session, error) {
 	flags := p.cmd.runFlags
 	flags.Config = append(append([]string(nil), flags.Config...), overrides...)
+	if p.cmd.BudgetCost > 0 && flags.MaxCost == 0 {
+		flags.MaxCost = p.cmd.BudgetCost // a budget, too, cannot be kept without prices
+	}
 	s := p.rt.session(&flags, "exec")
 	s.clock()
 	s.mask, s.workdir = event.NewRedactor(), p.out

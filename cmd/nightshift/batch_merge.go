@@ -120,7 +120,7 @@ func (c *batchMergeCmd) read(rt *runtime) (all []merged, missing []string, err e
 	if err != nil {
 		return nil, nil, usageError("--tasks %s: %v", c.Tasks, errText(err))
 	}
-	tasks, err := batch.ReadTasks(c.Tasks, data, batch.ReadOptions{Prompt: "-", Repo: "-"})
+	tasks, err := batch.ReadTasks(c.Tasks, data, batch.ReadOptions{Prompt: "any", Repo: "any"})
 	if err != nil {
 		return nil, nil, exitError{code: runner.ExitUsage, err: err}
 	}

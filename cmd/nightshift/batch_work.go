@@ -174,6 +174,7 @@ func (g *gated) Compact(ctx context.Context, r model.Request) (model.Response, e
 type lastRecords struct {
 	spend  func(event.Usage, float64) error
 	prices map[string]event.Price
+	model  string // of the last request
 	thread string
 	diff   event.DiffCaptured
 	end    event.RunCompleted
@@ -186,8 +187,10 @@ func (l *lastRecords) Handle(r event.Record) error {
 		if e.Prices != nil {
 			l.prices = e.Prices.Models
 		}
-	case event.ModelResponse:
-		return l.spend(e.Usage, l.prices[e.Model].Cost(e.Usage))
+	case event.ModelRequest:
+		l.model = e.Model
+	case event.ModelResponse: // charged as what was asked for, as the run does
+		return l.spend(e.Usage, l.prices[l.model].Cost(e.Usage))
 	case event.ThreadStarted:
 		l.thread = e.ThreadID
 	case event.DiffCaptured:

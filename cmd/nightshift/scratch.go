@@ -26,12 +26,17 @@ type scratch struct {
 	lock *os.File
 }
 
-// newScratch makes a folder in parent, a real path.
-func newScratch(parent string) (*scratch, error) {
-	dir, err := os.MkdirTemp(parent, scratchPrefix)
-	if err != nil {
-		return nil, err
+// newScratch makes a folder in parent, a real path. A fixed name is used if it
+// is free: nothing waits for one.
+func newScratch(parent, fixed string) (*scratch, error) {
+	dir := filepath.Join(parent, scratchPrefix+fixed)
+	if fixed == "" || os.Mkdir(dir, 0o700) != nil {
+		var err error
+		if dir, err = os.MkdirTemp(parent, scratchPrefix); err != nil {
+			return nil, err
+		}
 	}
+	var err error
 	s := &scratch{dir: dir}
 	if s.lock, err = lockFile(filepath.Join(dir, scratchLock)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

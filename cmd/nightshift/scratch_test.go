@@ -11,11 +11,11 @@ import (
 // and nothing else.
 func TestScratch(t *testing.T) {
 	parent := t.TempDir()
-	live, err := newScratch(parent)
+	live, err := newScratch(parent, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead, err := newScratch(parent)
+	dead, err := newScratch(parent, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -90,6 +90,9 @@ func (s *session) run(src promptSources) error {
 	s.clock()
 	s.mask = event.NewRedactor()
 	s.log = event.NewLog(s.now, s.mask)
+	if s.flags.Deterministic {
+		s.log.Rewrite(unmeasured)
+	}
 	sinks, err := s.openSinks()
 	if err != nil {
 		return err
@@ -389,6 +392,11 @@ func (s *session) readSchema() (*runner.Schema, error) {
 // usual place is taken.
 func (s *session) makeRuntime() (string, error) {
 	var errs []error
+	fixed := "" // the log names the folder
+	if s.flags.Deterministic {
+		sum := sha256.Sum256([]byte(s.workdir))
+		fixed = hex.EncodeToString(sum[:8])
+	}
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
 		real, err := filepath.EvalSymlinks(parent)
 		if err != nil {
@@ -399,7 +407,7 @@ func (s *session) makeRuntime() (string, error) {
 			errs = append(errs, fmt.Errorf("%s is inside %s", parent, root))
 			continue
 		}
-		own, err := newScratch(real)
+		own, err := newScratch(real, fixed)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -656,27 +664,4 @@ func (s *session) closeCredential() error {
 	defer cancel()
 	defer context.AfterFunc(s.rt.ctx, func() { time.AfterFunc(signalClose, cancel) })()
 	return s.cred.Close(ctx)
-}
-
-// fixedClock counts instead of looking: ids and times of --deterministic. The
-// runs of a batch have ids of their own.
-type fixedClock struct {
-	t    time.Time
-	task string
-	mu   sync.Mutex
-	n    int
-}
-
-func (c *fixedClock) now() time.Time { return c.t }
-
-func (c *fixedClock) id() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n++
-	prefix := "00000000-0000"
-	if c.task != "" {
-		sum := sha256.Sum256([]byte(c.task))
-		prefix = fmt.Sprintf("%x-%x", sum[:4], sum[4:6])
-	}
-	return fmt.Sprintf("%s-7000-8000-%012d", prefix, c.n)
 }
