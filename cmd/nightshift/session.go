@@ -142,6 +142,9 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	if err := s.findWorkdir(); err != nil {
 		return nil, err
 	}
+	if err := s.enterWorktree(); err != nil {
+		return nil, err
+	}
 	src.reader = rt.stdin
 	key, err := s.keyFromStdin(&src)
 	if err != nil {

@@ -57,6 +57,7 @@ func (e *GitError) Error() string {
 type call struct {
 	dir   string // where it runs
 	write string // what it may write; "" nothing
+	also  string // one more folder, "" none
 	env   []string
 	net   bool
 	all   bool // the whole output is wanted, not only names
@@ -106,6 +107,9 @@ func (g *Git) spec(c call) sandbox.Spec {
 	s := sandbox.Spec{Mode: sandbox.ReadOnly, Require: g.Require, HostTmp: true}
 	if c.write != "" {
 		s.Mode, s.Workspace, s.Write = sandbox.WorkspaceWrite, c.write, []string{c.write}
+		if c.also != "" {
+			s.Write = append(s.Write, c.also)
+		}
 	}
 	if c.net {
 		s.Net.Mode = sandbox.NetHost
