@@ -84,7 +84,8 @@ func (r *run) schemaGate() (bool, error) {
 	}
 	if r.context.gates.repairs >= maxRepairs {
 		return false, &TurnError{Class: "schema_mismatch", Code: ExitOutput,
-			Message: "the final answer does not fit the output schema: " + strings.Join(problems, "; ")}
+			Message:  "the final answer does not fit the output schema: " + strings.Join(problems, "; "),
+			HintText: "the answer is the last message of the stream; say in the prompt what the schema wants, or loosen it"}
 	}
 	r.context.gates.repairs++
 	r.goOn(repairPrompt(problems))
@@ -94,7 +95,7 @@ func (r *run) schemaGate() (bool, error) {
 // verify runs the --verify commands in the sandbox. A failure goes back to the
 // model, a bounded number of times.
 func (r *run) verify(ctx context.Context) (bool, error) {
-	var failures []string
+	var failures, failed []string
 	for _, cmd := range r.cfg.Verify {
 		r.progress("verifying: %s", cmd)
 		v, err := r.verifyOne(ctx, cmd)
@@ -103,7 +104,7 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 		}
 		r.log.Emit(v)
 		if !v.Passed {
-			failures = append(failures, verifyFailure(v))
+			failures, failed = append(failures, verifyFailure(v)), append(failed, cmd)
 		}
 	}
 	if len(failures) == 0 {
@@ -112,7 +113,8 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 	limit := r.cfg.Limits.VerifyRounds
 	if r.context.gates.verifies >= limit {
 		return false, &TurnError{Class: "verify_failed", Code: ExitGate,
-			Message: fmt.Sprintf("verification failed after %d round(s): %s", r.context.gates.verifies+1, strings.Join(r.cfg.Verify, "; "))}
+			Message:  fmt.Sprintf("verification failed after %d round(s): %s", r.context.gates.verifies+1, strings.Join(failed, "; ")),
+			HintText: "the report has the output of the command; limits.verify_rounds hands it back more often"}
 	}
 	r.context.gates.verifies++
 	r.goOn(strings.Join(failures, "\n\n"))
