@@ -62,7 +62,7 @@ type caseSignal struct {
 	Sig    string
 }
 
-func TestUnattended(t *testing.T) {
+func TestCompatUnattended(t *testing.T) {
 	files, err := filepath.Glob("testdata/cases/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases: %v", err)

@@ -84,7 +84,7 @@ var ownExit = map[string]int{
 // can be missed; then they are run once more.
 var timed = map[string]bool{"exec_long_poll": true, "parallel_calls": true, "retry_500_then_ok": true, "retry_429_retry_after": true}
 
-func TestGolden(t *testing.T) {
+func TestCompatGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.scenario.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
