@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -336,7 +337,7 @@ const maxGitConfig = 1 << 20
 // credentialsIn returns the values of authorization headers, and of passwords
 // in URLs, in a git configuration file.
 func credentialsIn(file string) []string {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // not to wait at a pipe
 	if err != nil {
 		return nil // git will say so
 	}

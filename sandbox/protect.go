@@ -5,10 +5,13 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
@@ -116,8 +119,8 @@ func (r *resolved) protectGit(p string, fi os.FileInfo) {
 		dir = real
 		r.protectPath(dir)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "commondir")); err == nil {
-		common := strings.TrimSpace(string(b))
+	if text, err := readPointer(filepath.Join(dir, "commondir")); err == nil {
+		common := strings.TrimSpace(text)
 		if !filepath.IsAbs(common) {
 			common = filepath.Join(dir, common)
 		}
@@ -138,13 +141,32 @@ func (r *resolved) protectGit(p string, fi os.FileInfo) {
 // maxPointer bounds a `gitdir:` file.
 const maxPointer = 16 << 10
 
+// readPointer reads a small file of git. A pipe or device is an error, not a
+// wait: the folder may be anybody's work.
+func readPointer(file string) (string, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !fi.Mode().IsRegular() || fi.Size() > maxPointer {
+		return "", fmt.Errorf("%s is not a small file", file)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxPointer))
+	return string(b), err
+}
+
 // gitPointer reads `gitdir: PATH`; "" if the file is something else.
 func gitPointer(file string) string {
-	b, err := os.ReadFile(file)
-	if err != nil || len(b) > maxPointer {
+	text, err := readPointer(file)
+	if err != nil {
 		return ""
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
+	line, _, _ := strings.Cut(text, "\n")
 	target, ok := strings.CutPrefix(line, "gitdir:")
 	if !ok {
 		return ""

@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/nightshift-ci/nightshift/policy"
 )
 
 // runtime is what the process gives a command: streams, arguments, environment.
@@ -82,19 +80,3 @@ func (rt *runtime) abs(p string) string {
 	}
 	return filepath.Join(rt.cwd, p)
 }
-
-// osFiles reads policy files from the real file system.
-type osFiles struct{}
-
-func (osFiles) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
-func (osFiles) ReadDir(name string) ([]os.DirEntry, error) { return os.ReadDir(name) }
-func (osFiles) Stat(name string) (os.FileInfo, error)      { return os.Stat(name) }
-
-func (osFiles) RealPath(name string) string {
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		return real
-	}
-	return filepath.Clean(name)
-}
-
-var _ policy.Files = osFiles{}

@@ -358,7 +358,7 @@ func insideGit(dir string) bool {
 func (s *session) readImages() ([]runner.Image, error) {
 	var out []runner.Image
 	for _, p := range s.flags.Image {
-		data, err := os.ReadFile(s.rt.abs(p))
+		data, err := readInput(s.rt.abs(p), maxImage)
 		if err != nil {
 			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
 		}
@@ -375,7 +375,7 @@ func (s *session) readSchema() (*runner.Schema, error) {
 	if s.flags.OutputSchema == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(s.rt.abs(s.flags.OutputSchema))
+	data, err := readInput(s.rt.abs(s.flags.OutputSchema), maxConfig)
 	if err != nil {
 		return nil, usageError("failed to read output schema file %s: %v", s.flags.OutputSchema, errText(err))
 	}
@@ -507,7 +507,7 @@ func (s *session) openThread() (*runner.Thread, error) {
 func (s *session) openModel(key string) (model.Streamer, error) {
 	var streamer model.Streamer
 	if s.flags.ModelScript != "" {
-		data, err := os.ReadFile(s.rt.abs(s.flags.ModelScript))
+		data, err := readInput(s.rt.abs(s.flags.ModelScript), maxScript)
 		if err != nil {
 			return nil, usageError("--model-script: %v", err)
 		}
