@@ -74,6 +74,7 @@ func (l *threadLock) try(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer release()
+	sweepLocks(l.dir, l.file.Path())
 	ok, err := l.file.TryLock()
 	if err != nil || !ok {
 		return false, err
@@ -92,6 +93,32 @@ func (l *threadLock) try(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	return false, nil
+}
+
+// maxSweptLocks bounds how many lock files one sweep looks at.
+const maxSweptLocks = 64
+
+// sweepLocks removes lock files that killed runners left, but for one. The
+// caller holds the coordination lock, so nobody else makes or removes any. What
+// cannot be removed does no harm.
+func sweepLocks(dir, keep string) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(maxSweptLocks) // those that could be read will do
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if name == coordination || path == keep || filepath.Ext(name) != ".lock" {
+			continue
+		}
+		l := flock.New(path, flock.SetFlag(os.O_RDWR))
+		if ok, err := l.TryLock(); err == nil && ok {
+			_ = os.Remove(path)
+		}
+		_ = l.Close()
+	}
 }
 
 // release removes the lock file and unlocks. Where the coordination lock
