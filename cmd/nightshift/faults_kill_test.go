@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,6 +83,7 @@ func TestFaultKill(t *testing.T) {
 	if whole.code != 0 {
 		t.Fatalf("the run ends with %d when nobody kills it\n%s\n%s", whole.code, excerptOf(whole.stdout), excerptOf(whole.stderr))
 	}
+	usual := w.homeFiles(t)
 	rounds := faultRounds(t, 8)
 	phases := map[string]int{}
 	for i := range rounds {
@@ -98,7 +100,7 @@ func TestFaultKill(t *testing.T) {
 		}
 		res := p.run(t)
 		phases[phaseOf(res)]++
-		w.afterKill(t, tokens, fmt.Sprintf("round %d, killed after %s in phase %q", i, at.Round(time.Millisecond), phaseOf(res)))
+		w.afterKill(t, tokens, usual, fmt.Sprintf("round %d, killed after %s in phase %q", i, at.Round(time.Millisecond), phaseOf(res)))
 		if t.Failed() {
 			break
 		}
@@ -125,7 +127,7 @@ func phaseOf(r result) string {
 }
 
 // afterKill checks what a killed run left.
-func (w *world) afterKill(t *testing.T, tokens *runnertest.Tokens, when string) {
+func (w *world) afterKill(t *testing.T, tokens *runnertest.Tokens, usual []string, when string) {
 	t.Helper()
 	if left := w.leftovers(10 * time.Second); len(left) > 0 {
 		t.Errorf("%s: processes live on: %v", when, left)
@@ -173,9 +175,31 @@ func (w *world) afterKill(t *testing.T, tokens *runnertest.Tokens, when string) 
 			}
 		}
 	}
+	for _, e := range w.homeFiles(t) {
+		if !slices.Contains(usual, e) {
+			t.Errorf("%s: %s is left in CODEX_HOME", when, e)
+		}
+	}
 	if err := os.RemoveAll(w.home + "/sessions"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// homeFiles are the names in CODEX_HOME and its folders, but for the threads.
+func (w *world) homeFiles(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && path == w.home+"/sessions" {
+			return fs.SkipDir
+		}
+		names = append(names, strings.TrimPrefix(path, w.home))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // checkLog: every line of the log is a record, but for a last one that was cut.
