@@ -140,7 +140,7 @@ func (w *world) afterKill(t *testing.T, tokens *runnertest.Tokens, usual []strin
 
 	// The next run resumes the killed one, or says that there is nothing yet.
 	w.play(t, sayHello)
-	args := []string{"exec", "--json", "-s", "workspace-write"}
+	args := []string{"exec", "--json", "-s", "workspace-write", "--report-dir", w.base + "/reports", "-o", w.base + "/last.txt"}
 	if len(threads) > 0 {
 		args = append(args, "resume", "--last", "Go on.")
 	} else {
@@ -168,13 +168,7 @@ func (w *world) afterKill(t *testing.T, tokens *runnertest.Tokens, usual []strin
 	if entries, err := os.ReadDir(w.base + "/tmp"); err != nil || len(entries) > 0 {
 		t.Errorf("%s: after the next run there are %v in TMPDIR (%v)", when, entries, err)
 	}
-	if entries, err := os.ReadDir(w.base + "/reports"); err == nil {
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), ".") {
-				t.Errorf("%s: %s is left among the reports", when, e.Name())
-			}
-		}
-	}
+	w.wholeReports(t, w.base+"/reports", next.code, when)
 	for _, e := range w.homeFiles(t) {
 		if !slices.Contains(usual, e) {
 			t.Errorf("%s: %s is left in CODEX_HOME", when, e)
@@ -182,6 +176,40 @@ func (w *world) afterKill(t *testing.T, tokens *runnertest.Tokens, usual []strin
 	}
 	if err := os.RemoveAll(w.home + "/sessions"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// wholeReports: the folder holds each report, complete, and nothing else.
+func (w *world) wholeReports(t *testing.T, dir string, code int, when string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Errorf("%s: %v", when, err)
+		return
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"changes.patch", "events.jsonl", "junit.xml", "report.html", "report.json", "report.md", "sarif.json"}; !slices.Equal(names, want) {
+		t.Errorf("%s: the reports are %v, want %v", when, names, want)
+		return
+	}
+	var report struct {
+		ExitCode int `json:"exit_code"`
+	}
+	raw, err := os.ReadFile(dir + "/report.json")
+	if err != nil || json.Unmarshal(raw, &report) != nil || report.ExitCode != code {
+		t.Errorf("%s: report.json tells of exit code %d, want %d (%v)\n%.500s", when, report.ExitCode, code, err, raw)
+	}
+	log, err := os.ReadFile(dir + "/events.jsonl")
+	if lines := bytes.Split(bytes.TrimSpace(log), []byte("\n")); err != nil || !bytes.Contains(lines[len(lines)-1], []byte(`"type":"run.completed"`)) {
+		t.Errorf("%s: the log does not end with run.completed (%v)", when, err)
+	}
+	for name, end := range map[string]string{"junit.xml": "</testsuites>", "report.html": "</html>", "sarif.json": "}"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), end) {
+			t.Errorf("%s: %s is not complete (%v)", when, name, err)
+		}
 	}
 }
 
