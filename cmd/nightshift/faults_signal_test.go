@@ -27,6 +27,8 @@ type phase struct {
 	// early: before the run has a turn to close. items: how many items there are.
 	early bool
 	items int
+	// noPatch: the changes cannot be told.
+	noPatch bool
 	// env is added to the environment.
 	env []string
 }
@@ -92,7 +94,7 @@ func phases() []phase {
 		{name: "tool hook", script: call("true"), config: "[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ntype = \"command\"\ncommand = \"touch {{ws}}/up; sleep 60\"\n", until: fileThere("ws/up")},
 		{name: "start of a server that says nothing", script: answer, config: "[mcp_servers.s]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"trap '' TERM; touch {{ws}}/up; sleep 60; sleep 60\"]\nstartup_timeout_sec = 60\nrequired = true\n",
 			until: fileThere("ws/up"), early: true},
-		{name: "diff of a repository that cannot be read", script: call("mkfifo {{ws}}/.gitignore") + "\n" + answer, until: asked(2), delay: 600 * time.Millisecond, items: 2},
+		{name: "diff of a repository that cannot be read", script: call("mkfifo {{ws}}/.gitignore") + "\n" + answer, until: asked(2), delay: 600 * time.Millisecond, items: 2, noPatch: true},
 		{name: "command, collector that says nothing", script: call("touch {{ws}}/up; sleep 60"), until: fileThere("ws/up"), items: 1,
 			config: "[otel]\nflush_timeout = \"60s\"\nexporter = { otlp-http = { endpoint = \"http://{{silent}}/v1/logs\", protocol = \"binary\" } }\n"},
 		{name: "delivery to a collector that says nothing", script: answer, until: asked(1), delay: 500 * time.Millisecond, items: 1,
@@ -182,7 +184,11 @@ func TestFaultSignal(t *testing.T) {
 			if done < p.items {
 				t.Errorf("%d items, want %d\n%s", done, p.items, excerptOf(res.stdout))
 			}
-			if p.delay != time.Millisecond { // then the process may not even have begun
+			switch {
+			case p.delay == time.Millisecond: // the process may not even have begun
+			case p.noPatch:
+				w.wholeReports(t, w.base+"/reports", 143, p.name, "changes.patch")
+			default:
 				w.wholeReports(t, w.base+"/reports", 143, p.name)
 			}
 			if left := w.leftovers(5 * time.Second); len(left) > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,9 @@ const (
 // never says anything.
 const pipeWait = 5 * time.Second
 
-// readInput reads a whole file. Pipes and devices are read too, within pipeWait.
-func readInput(name string, most int64) ([]byte, error) {
+// readInput reads a whole file. Pipes and devices are read too, within pipeWait
+// and until the process has to end.
+func (rt *runtime) readInput(name string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // the open of a pipe would wait
 	if err != nil {
 		return nil, err
@@ -57,6 +59,8 @@ func readInput(name string, most int64) ([]byte, error) {
 	select {
 	case got := <-done:
 		return got.b, got.err
+	case <-rt.ctx.Done():
+		return nil, context.Cause(rt.ctx)
 	case <-t.C:
 		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it is not a regular file, and did not come to an end within %s", pipeWait)}
 	}
@@ -74,9 +78,14 @@ func readMost(f *os.File, most int64) ([]byte, error) {
 }
 
 // osFiles reads policy files from the real file system.
-type osFiles struct{ policy.Disk }
+type osFiles struct {
+	policy.Disk
+	rt *runtime
+}
+
+func (rt *runtime) files() osFiles { return osFiles{rt: rt} }
 
 // ReadFile reads a file of policy, whatever it is.
-func (osFiles) ReadFile(name string) ([]byte, error) { return readInput(name, maxConfig) }
+func (f osFiles) ReadFile(name string) ([]byte, error) { return f.rt.readInput(name, maxConfig) }
 
 var _ policy.Files = osFiles{}

@@ -52,7 +52,7 @@ func (f *policyFlags) sources(rt *runtime) (policy.Sources, error) {
 	if f.Dir != "" {
 		dir = rt.abs(f.Dir)
 	}
-	files := osFiles{}
+	files := rt.files()
 	src := policy.Sources{Files: files, SystemDir: rt.systemDir, Home: home, UserHome: rt.userHome(), Cwd: files.RealPath(dir), Profile: f.Profile,
 		IgnoreUser: f.IgnoreUserConfig, IgnoreRules: f.IgnoreRules || len(f.Rules) > 0, Hostname: host, LookupEnv: rt.lookupEnv}
 	if fi, err := os.Stat(src.Cwd); err != nil || !fi.IsDir() {

@@ -277,7 +277,7 @@ func (s *session) loadPolicy() error {
 // policySources are the layers that the flags and the machine name.
 func (s *session) policySources() (policy.Sources, error) {
 	src := policy.Sources{
-		Files: osFiles{}, SystemDir: s.rt.systemDir, Home: s.home, UserHome: s.rt.userHome(), Cwd: s.workdir,
+		Files: s.rt.files(), SystemDir: s.rt.systemDir, Home: s.home, UserHome: s.rt.userHome(), Cwd: s.workdir,
 		Profile: s.flags.Profile, Flags: s.flags.policyFlags(s.rt), IgnoreUser: s.flags.IgnoreUserConfig,
 		IgnoreRules: s.flags.IgnoreRules, Strict: s.flags.StrictConfig, LookupEnv: s.rt.lookupEnv,
 	}
@@ -358,7 +358,7 @@ func insideGit(dir string) bool {
 func (s *session) readImages() ([]runner.Image, error) {
 	var out []runner.Image
 	for _, p := range s.flags.Image {
-		data, err := readInput(s.rt.abs(p), maxImage)
+		data, err := s.rt.readInput(s.rt.abs(p), maxImage)
 		if err != nil {
 			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
 		}
@@ -375,7 +375,7 @@ func (s *session) readSchema() (*runner.Schema, error) {
 	if s.flags.OutputSchema == "" {
 		return nil, nil
 	}
-	data, err := readInput(s.rt.abs(s.flags.OutputSchema), maxConfig)
+	data, err := s.rt.readInput(s.rt.abs(s.flags.OutputSchema), maxConfig)
 	if err != nil {
 		return nil, usageError("failed to read output schema file %s: %v", s.flags.OutputSchema, errText(err))
 	}
@@ -507,7 +507,7 @@ func (s *session) openThread() (*runner.Thread, error) {
 func (s *session) openModel(key string) (model.Streamer, error) {
 	var streamer model.Streamer
 	if s.flags.ModelScript != "" {
-		data, err := readInput(s.rt.abs(s.flags.ModelScript), maxScript)
+		data, err := s.rt.readInput(s.rt.abs(s.flags.ModelScript), maxScript)
 		if err != nil {
 			return nil, usageError("--model-script: %v", err)
 		}
@@ -619,8 +619,8 @@ func (s *session) failed(err error) error {
 			}
 		}
 	}
-	if cause := context.Cause(s.rt.ctx); cause != nil && errors.Is(err, cause) {
-		o = runner.Classify(cause)
+	if sig, ok := s.rt.signal(); ok {
+		err, o = sig, runner.Classify(sig)
 	}
 	for _, n := range s.notices {
 		s.log.Emit(n)
@@ -634,7 +634,8 @@ func (s *session) failed(err error) error {
 
 // finish writes the last record and closes the sinks. The exit code is the one
 // of the last record; a file that was asked for and could not be written turns
-// a success into 8.
+// a success into 8. A signal that comes before the last record is written has
+// ended the run, whatever it had come to.
 func (s *session) finish(c event.RunCompleted) error {
 	if err := s.closeCredential(); err != nil {
 		printError(s.rt.stderr, err)
@@ -646,6 +647,11 @@ func (s *session) finish(c event.RunCompleted) error {
 	ctx, cancel := context.WithTimeout(context.Background(), finishBound)
 	defer cancel()
 	defer context.AfterFunc(s.rt.ctx, func() { time.AfterFunc(s.rt.ending.left(), cancel) })()
+	s.log.Flush(ctx, c)
+	if sig, ok := s.rt.signal(); ok && c.ExitCode != runner.ExitInternal {
+		o := runner.Classify(sig)
+		c.Outcome, c.Class, c.ExitCode, c.Message, c.Hint, c.Retryable = o.Outcome, o.Class, o.ExitCode, o.Message, o.Hint, o.Retryable
+	}
 	err := errors.Join(s.log.Finish(ctx, c), s.sinks.close())
 	code := c.ExitCode
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +15,13 @@ import (
 // systems kill after 7.5 s at the earliest; the run's own steps are bounded so
 // that they fit, and this watchdog covers a step that does not keep its bound.
 const shutdownBound = 6500 * time.Millisecond
+
+// signal is what has ended the work of this process, if a signal has.
+func (rt *runtime) signal() (runner.SignalError, bool) {
+	var sig runner.SignalError
+	ok := errors.As(context.Cause(rt.ctx), &sig)
+	return sig, ok
+}
 
 // withSignals returns a context that SIGINT, SIGTERM, SIGHUP and SIGQUIT cancel
 // with a runner.SignalError as cause. A second signal, or the watchdog, ends

@@ -63,7 +63,7 @@ func (rt *runtime) promptText(ctx context.Context, src promptSources) (text stri
 		if src.arg != nil {
 			return "", false, usageError("--prompt-file and a PROMPT argument exclude each other")
 		}
-		b, err := readInput(rt.abs(src.file), maxPrompt)
+		b, err := rt.readInput(rt.abs(src.file), maxPrompt)
 		if err != nil {
 			return "", false, usageError("--prompt-file: %v", err)
 		}

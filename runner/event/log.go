@@ -50,6 +50,7 @@ type Log struct {
 	items   int
 	open    map[string]ItemDetails // started, not completed
 	order   []string               // ids of open, in order
+	flushed bool
 	closed  bool
 	rewrite func(Event) Event // nil: events stay as they are
 }
@@ -252,15 +253,19 @@ func (l *Log) Errors() error {
 	return errors.Join(l.failed...)
 }
 
-// Finish tells last to the sinks that are an [Ender], flushes those that can be
-// flushed, emits last, closes all sinks and returns what went wrong in any of
-// them.
-func (l *Log) Finish(ctx context.Context, last RunCompleted) error {
+// Flush tells last to the sinks that are an [Ender] and flushes those that can
+// be flushed. It is done once; Finish does it where nobody has.
+func (l *Log) Flush(ctx context.Context, last RunCompleted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return nil
+	l.flush(ctx, last)
+}
+
+func (l *Log) flush(ctx context.Context, last RunCompleted) {
+	if l.closed || l.flushed {
+		return
 	}
+	l.flushed = true
 	for i, s := range l.sinks {
 		if e, ok := s.(Ender); ok {
 			l.fail(i, func() error { e.Ending(l.seal(Record{Time: l.now().UTC(), Event: last})); return nil })
@@ -275,6 +280,17 @@ func (l *Log) Finish(ctx context.Context, last RunCompleted) error {
 			}
 		}
 	}
+}
+
+// Finish flushes, emits last, closes all sinks and returns what went wrong in
+// any of them.
+func (l *Log) Finish(ctx context.Context, last RunCompleted) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.flush(ctx, last)
 	l.emit(last)
 	l.closed = true
 	for i, s := range l.sinks {
