@@ -43,11 +43,14 @@ case "${EVENT:-}" in
 esac
 [ -n "$from" ] && args+=(--instructions-from "$from")
 
-if [ -n "${IN_ARGS:-}" ]; then
-  case "$IN_ARGS" in
-    \[*) mapfile -d '' -t more < <(jq -j '.[] | (., "\u0000")' <<< "$IN_ARGS") ;;
-    *) mapfile -d '' -t more < <(xargs printf '%s\0' <<< "$IN_ARGS") ;;
-  esac
+IN_ARGS=${IN_ARGS:-}
+if [ -n "${IN_ARGS//[[:space:]]/}" ]; then
+  # By way of a file: a list that does not parse must stop the step.
+  case "${IN_ARGS#"${IN_ARGS%%[![:space:]]*}"}" in
+    \[*) jq -j '.[] | strings // error("codex-args: not a list of strings") | (., "\u0000")' <<< "$IN_ARGS" > "$private/args" ;;
+    *) xargs printf '%s\0' <<< "$IN_ARGS" > "$private/args" ;;
+  esac || { echo "::error::codex-args is neither a JSON array of strings nor a list of words" >&2; exit 2; }
+  mapfile -d '' -t more < "$private/args"
   args+=("${more[@]}")
 fi
 args+=(--report-dir "${IN_REPORT_DIR:-$private/report}" --sandbox "$sandbox")
