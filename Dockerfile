@@ -1,0 +1,26 @@
+# A small image with what an agent's commands need at least: a shell, git and the
+# usual tools. Runs as an ordinary user; the root file system may be read-only:
+#
+#   docker run --rm --read-only --tmpfs /tmp --security-opt seccomp=unconfined \
+#     -v "$PWD:/workspace" -e CODEX_API_KEY nightshift exec "fix the failing test"
+#
+# The sandbox needs user namespaces, which the default seccomp profile of
+# container engines refuses; `nightshift doctor` says what holds in a container.
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /nightshift ./cmd/nightshift
+
+FROM debian:stable-slim
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends bash ca-certificates git ripgrep \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --create-home --uid 10001 agent
+COPY --from=build /nightshift /usr/local/bin/nightshift
+RUN ln -s nightshift /usr/local/bin/codex
+USER agent
+WORKDIR /workspace
+ENTRYPOINT ["nightshift"]
+CMD ["--help"]
