@@ -15,26 +15,6 @@ import (
 	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
-// SpecError says what is wrong with a Spec. Nothing was started.
-type SpecError struct {
-	Field  string // of Spec
-	Path   string
-	Reason string
-	Advice string
-}
-
-// Error names the field, the path and the reason.
-func (e *SpecError) Error() string {
-	s := "sandbox: " + e.Field
-	if e.Path != "" {
-		s += " " + e.Path
-	}
-	return s + ": " + e.Reason
-}
-
-// Hint tells what to do.
-func (e *SpecError) Hint() string { return e.Advice }
-
 // resolved is a Spec with real paths and everything found that it protects.
 type resolved struct {
 	workspace string

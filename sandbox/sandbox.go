@@ -268,6 +268,26 @@ type Report struct {
 	Notes       []string  `json:"notes,omitempty"`
 }
 
+// SpecError says what is wrong with a Spec. Nothing was started.
+type SpecError struct {
+	Field  string // of Spec
+	Path   string
+	Reason string
+	Advice string
+}
+
+// Error names the field, the path and the reason.
+func (e *SpecError) Error() string {
+	s := "sandbox: " + e.Field
+	if e.Path != "" {
+		s += " " + e.Path
+	}
+	return s + ": " + e.Reason
+}
+
+// Hint tells what to do.
+func (e *SpecError) Hint() string { return e.Advice }
+
 // UnsupportedError is a required guarantee that cannot be had here.
 type UnsupportedError struct {
 	Missing []Support

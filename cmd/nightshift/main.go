@@ -43,14 +43,14 @@ func start() int {
 	for i, e := range environ {
 		environ[i] = string(append([]byte(nil), e...))
 	}
-	sandbox.HideSelf()
+	exposed := sandbox.HideSelf()
 	signal.Ignore(syscall.SIGPIPE)
 	end := newEnding()
 	ctx, stop := withSignals(context.Background(), end)
 	defer stop()
 	return run(&runtime{
 		ctx: ctx, stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
-		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]),
+		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed,
 	}, os.Args[1:])
 }
 
@@ -70,7 +70,21 @@ func run(rt *runtime, args []string) (code int) {
 	if cmd == nil { // help or version was printed
 		return 0
 	}
+	if rt.exposed != nil && startsCommands(cmd) {
+		return explain(rt.stderr, &sandbox.SetupError{Err: rt.exposed})
+	}
 	return explain(rt.stderr, cmd.Run(rt))
+}
+
+// startsCommands tells whether other programs run beside this one, which could
+// read its keys if it were not hidden. What only reads and prints may go on.
+func startsCommands(cmd runnable) bool {
+	switch cmd.(type) {
+	case *replayCmd, *reportMergeCmd, *reportSchemaCmd, *batchMergeCmd, *doctorCmd, *completionCmd, *manCmd, *versionCmd,
+		*policyCheckCmd, *policyExplainCmd, *policyLintCmd, *policyDiffCmd, *policyReplayCmd, *policySchemaCmd:
+		return false
+	}
+	return true
 }
 
 func linkedSystemDir() string {

@@ -22,6 +22,8 @@ type runtime struct {
 	systemDir string
 	// ending knows whether the process has to end; nil: it never has to.
 	ending *ending
+	// exposed says why this process could not be hidden from others of its user.
+	exposed error
 	// self is argv[0]'s base name: the program also answers to "codex".
 	self string
 }
