@@ -411,7 +411,7 @@ func TestGitCredentials(t *testing.T) {
 }
 
 func TestTemporaryFiles(t *testing.T) {
-	const script = `echo "$TMPDIR"; for d in /tmp /var/tmp /dev/shm "$TMPDIR"; do if touch $d/x 2>/dev/null; then echo "yes $d"; else echo "no $d"; fi; done; mktemp >/dev/null && echo mktemp`
+	const script = `echo "$TMPDIR"; for d in /tmp /var/tmp /dev/shm "$TMPDIR"; do if touch $d/nightshift-probe 2>/dev/null; then echo "yes $d"; else echo "no $d"; fi; done; mktemp >/dev/null && echo mktemp`
 	p := newPlace(t)
 	own := p.runtime + "/private/tmp"
 	for overrides, want := range map[string][]string{
@@ -438,7 +438,7 @@ func TestTemporaryFiles(t *testing.T) {
 			t.Errorf("%s: %+v", overrides, c.PatchScope())
 		}
 	}
-	if _, err := os.Stat("/tmp/x"); err == nil {
+	if _, err := os.Stat("/tmp/nightshift-probe"); err == nil {
 		t.Error("the host's /tmp was written")
 	}
 }

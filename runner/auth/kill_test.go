@@ -186,6 +186,9 @@ func checkHome(t *testing.T, sc killScene, home string, old []byte, tokens *runn
 	}
 	// A whole refresh after that works and cleans up.
 	r := runChild(t, childSpec{Home: home, URL: tokens.URL})
+	if r.Class == ClassRefreshReused && tokens.Refresh() != got {
+		return // the endpoint came to the killed process's request only now
+	}
 	if r.Class != "" {
 		t.Fatalf("the refresh after the kill: %s\n%s", r.Message, steps)
 	}
