@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/nightshift-ci/nightshift/sandbox/confine"
@@ -106,10 +107,10 @@ func (b *Sandbox) prepare() error {
 	b.plan = confine.Plan{
 		Confined: b.spec.Mode != FullAccess, UID: os.Geteuid(), GID: os.Getegid(), Workspace: r.workspace,
 		Roots: r.write, Show: r.show, Tmp: b.tmp.path, TmpWrite: b.spec.Mode == WorkspaceWrite && !b.spec.TmpReadOnly,
-		Protect: append(r.protect, found...), Hold: held, Deny: r.deny, Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
+		Protect: append(r.protect, found...), Hold: held, Deny: slices.Concat(r.deny, r.alias), Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
 		Net: confine.Net(b.spec.Net.Mode), Limits: confine.Limits(b.spec.Limits), Accept: b.spec.Degrade,
 	}
-	for _, o := range b.spec.Overlays {
+	for _, o := range r.overlays {
 		b.plan.Overlays = append(b.plan.Overlays, confine.Overlay(o))
 	}
 	if b.spec.HostTmp {

@@ -3,12 +3,15 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // attempts runs scripts and compares what each prints. The default row of the
@@ -275,6 +278,50 @@ func TestGitShapes(t *testing.T) {
 			t.Errorf("the refusal left something: %v %v", list, err)
 		}
 	})
+	t.Run("nested symbolic link", func(t *testing.T) {
+		outer := filepath.Join(dir, "outer")
+		put(t, outer+"/real/config", "x")
+		put(t, outer+"/sub/f", "x")
+		if err := os.Symlink("../real", outer+"/sub/.git"); err != nil {
+			t.Fatal(err)
+		}
+		b := openBox(t, Spec{Workspace: outer, ProtectNames: protectNames})
+		tryAll(t, b, []attempt{{plant("sub/.git"), readOnlyFS}, {plant("real"), readOnlyFS}, {"mv real r", ""}})
+		if notes := strings.Join(b.Report().Notes, "\n"); !strings.Contains(notes, "sub/.git is a symbolic link") {
+			t.Errorf("notes: %q", notes)
+		}
+	})
+	t.Run("deep and in node_modules", func(t *testing.T) {
+		outer := filepath.Join(dir, "far")
+		far := strings.Repeat("d/", 40)
+		put(t, outer+"/"+far+".git/config", "x")
+		put(t, outer+"/node_modules/m/node_modules/n/.git/config", "x")
+		b := openBox(t, Spec{Workspace: outer, ProtectNames: protectNames})
+		tryAll(t, b, []attempt{{plant(far + ".git"), readOnlyFS}, {plant("node_modules/m/node_modules/n/.git"), readOnlyFS}})
+		if notes := b.Report().Notes; len(notes) > 0 {
+			t.Errorf("notes: %q", notes)
+		}
+	})
+	for kind, make := range map[string]func(string) error{
+		"pipe":   func(p string) error { return unix.Mkfifo(p, 0o644) },
+		"socket": func(p string) error { return unix.Mknod(p, unix.S_IFSOCK|0o644, 0) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			odd := filepath.Join(dir, "odd-"+kind)
+			put(t, odd+"/f", "x")
+			if err := make(odd + "/.git"); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(testContext(t), Spec{Mode: WorkspaceWrite, Workspace: odd, ProtectNames: protectNames})
+			var ue *UnsupportedError
+			if !errors.As(err, &ue) || !strings.Contains(err.Error(), ".git is neither a file nor a folder") || ue.Hint() == "" {
+				t.Errorf("%v", err)
+			}
+			// Where it does not count as the root's own, it is only in the way.
+			b := openBox(t, Spec{Workspace: dir, ProtectNames: []string{".git"}, Write: nil, Deny: nil})
+			tryAll(t, b, []attempt{{"ls odd-" + kind, "ok"}})
+		})
+	}
 	t.Run("links inside", func(t *testing.T) {
 		shared := filepath.Join(dir, "shared")
 		put(t, shared+"/common/config", "x")

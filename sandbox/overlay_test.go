@@ -52,3 +52,37 @@ func TestOverlay(t *testing.T) {
 		t.Errorf("outside, the folder holds %v, %v", left, err)
 	}
 }
+
+// What is denied where it is, is denied where an overlay shows it, also when it
+// comes to be while the sandbox is open.
+func TestOverlayHidesWhatIsDenied(t *testing.T) {
+	dir, ws, _ := world(t)
+	lower, at, whole := filepath.Join(dir, "cache"), filepath.Join(ws, "cache"), filepath.Join(ws, "whole")
+	put(t, lower+"/kept", "kept")
+	put(t, lower+"/in/secret", "DENIED")
+	put(t, dir+"/closed/secret", "DENIED")
+	for _, d := range []string{at, whole, dir + "/changes", dir + "/more"} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := openBox(t, Spec{Workspace: ws, Deny: []string{lower + "/in/secret", lower + "/late", dir + "/closed"},
+		Overlays: []Overlay{{At: at, Lower: lower, Private: dir + "/changes"}, {At: whole, Lower: dir + "/closed", Private: dir + "/more"}}})
+	if slices.ContainsFunc(b.Report().Notes, func(n string) bool { return strings.Contains(n, "lays no overlay") }) {
+		t.Skipf("no overlay in this kernel: %v", b.Report().Notes)
+	}
+	out, _ := sh(t, b, "cat cache/kept cache/in/secret whole/secret 2>/dev/null; mv cache/in cache/moved 2>/dev/null; cat cache/moved/secret 2>/dev/null; ls -A whole; echo own > cache/late; cat cache/late")
+	if out != "keptown" {
+		t.Errorf("%q", out)
+	}
+	if out, _ := sh(t, b, "cat cache/late"); out != "own" {
+		t.Errorf("what a command made itself: %q", out)
+	}
+	put(t, lower+"/late", "DENIED")
+	if out, _ := sh(t, b, "rm -f cache/late; cat cache/late "+lower+"/late 2>/dev/null"); strings.Contains(out, "DENIED") {
+		t.Errorf("%q", out)
+	}
+	if strings.Contains(strings.Join(b.Report().Denied, " "), at) {
+		t.Errorf("the report lists %v", b.Report().Denied)
+	}
+}

@@ -187,8 +187,17 @@ func (r *resolved) protectNested(root string) {
 			continue
 		}
 		if fi.Mode()&os.ModeSymlink != 0 {
-			r.notes = append(r.notes, p+" is a symbolic link and not protected")
-			continue
+			// The link can be replaced, as a new repository could be made there. What
+			// it leads to can be kept.
+			r.notes = append(r.notes, p+" is a symbolic link: what it leads to is protected, the link itself is not")
+			real, err := filepath.EvalSymlinks(p)
+			if err != nil {
+				continue // leads nowhere
+			}
+			if fi, err = os.Lstat(real); err != nil {
+				continue
+			}
+			p = real
 		}
 		r.protectPath(p)
 		r.protectGit(p, fi)

@@ -15,13 +15,14 @@ type Scan struct {
 	Entries int // directory entries looked at in all
 }
 
-// DefaultScan is deep enough for usual nested repositories and submodules, and
-// small enough for the start of a run.
-func DefaultScan() Scan { return Scan{Depth: 12, Entries: 20000} }
+// DefaultScan is deep enough for nested repositories and submodules that people
+// make, and small enough for the start of a run.
+func DefaultScan() Scan { return Scan{Depth: 64, Entries: 20000} }
 
 // FindRepositories lists every entry named ".git" below root, root's own
-// included, breadth first. It follows no links and skips node_modules. complete
-// is false when there were too many entries or a folder could not be read.
+// included, breadth first. It follows no links. Folders named node_modules come
+// last, as far as the bounds allow. complete is false when the bounds were
+// reached before that, or a folder could not be read.
 func FindRepositories(root string, s Scan) (found []string, complete bool) {
 	type folder struct {
 		path  string
@@ -29,23 +30,31 @@ func FindRepositories(root string, s Scan) (found []string, complete bool) {
 	}
 	complete = true
 	left := s.Entries
-	for queue := []folder{{root, 0}}; len(queue) > 0; queue = queue[1:] {
+	var later []folder // node_modules and what they hold
+	for queue, usual := []folder{{root, 0}}, true; len(queue) > 0; queue = queue[1:] {
 		d := queue[0]
 		list, err := readFolder(d.path, left+1)
-		if err != nil {
-			complete = false
-		}
+		complete = complete && (err == nil || !usual)
 		for _, e := range list {
 			if left == 0 {
-				return found, false
+				return found, complete && !usual
 			}
 			left--
+			next := folder{filepath.Join(d.path, e.Name()), d.depth + 1}
 			switch {
 			case e.Name() == ".git":
-				found = append(found, filepath.Join(d.path, ".git"))
-			case e.IsDir() && e.Name() != "node_modules" && d.depth < s.Depth:
-				queue = append(queue, folder{filepath.Join(d.path, e.Name()), d.depth + 1})
+				found = append(found, next.path)
+			case !e.IsDir():
+			case usual && e.Name() == "node_modules":
+				later = append(later, next)
+			case next.depth <= s.Depth:
+				queue = append(queue, next)
+			default:
+				complete = complete && !usual
 			}
+		}
+		if len(queue) == 1 && usual {
+			queue, usual = append(queue, later...), false
 		}
 	}
 	return found, complete

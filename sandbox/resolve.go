@@ -23,6 +23,8 @@ type resolved struct {
 	hold      []string
 	deny      []string // those that exist
 	missing   []string // denied paths that do not exist (yet)
+	overlays  []Overlay
+	alias     []string // where overlays would show what is denied
 	reveal    []string
 	show      []string
 	sockets   []string
@@ -51,6 +53,7 @@ func resolve(s *Spec) (*resolved, error) {
 	}
 	note(r.roots(s))
 	note(r.denied(s))
+	note(r.overlaid(s))
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -237,6 +240,35 @@ func (r *resolved) denied(s *Spec) error {
 		if real, exists, err := realPath(name); err == nil && exists {
 			r.reveal = append(r.reveal, real)
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// overlaid finds what overlays would show although it is denied where it is: the
+// copy is denied too, and a folder that is denied as a whole is not laid.
+func (r *resolved) overlaid(s *Spec) error {
+	var errs []error
+	for _, o := range s.Overlays {
+		lower, _, err := realPath(o.Lower)
+		if err != nil {
+			errs = append(errs, &SpecError{Field: "overlay", Path: o.Lower, Reason: err.Error()})
+			continue
+		}
+		o.Lower = lower
+		hidden := false
+		for _, d := range r.deny {
+			switch {
+			case confine.Below(lower, d) && !slices.ContainsFunc(r.reveal, func(v string) bool { return confine.Below(lower, v) }):
+				hidden = true
+			case confine.Below(d, lower):
+				r.alias = append(r.alias, o.At+d[len(lower):])
+			}
+		}
+		if hidden {
+			r.notes = append(r.notes, "begins empty, since what it would begin with is denied: "+o.At)
+			continue
+		}
+		r.overlays = append(r.overlays, o)
 	}
 	return errors.Join(errs...)
 }

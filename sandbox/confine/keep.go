@@ -22,9 +22,10 @@ const PlaceholderMode = 0o555
 
 // keeper knows what must stay covered.
 type keeper struct {
-	places []covered
-	late   []string // denied, but missing so far
-	events int      // an open mountinfo, which can be polled for changes
+	places   []covered
+	late     []string // denied, but missing so far
+	overlays []Overlay
+	events   int // an open mountinfo, which can be polled for changes
 }
 
 // covered is a path with a mount on it.
@@ -43,7 +44,7 @@ const (
 
 // newKeeper is made after the view was entered.
 func newKeeper(p *Plan) *keeper {
-	k := &keeper{late: p.Late, events: -1}
+	k := &keeper{late: p.Late, overlays: p.Overlays, events: -1}
 	for kind, names := range map[coverKind][]string{coverDeny: p.Deny, coverProtect: p.Protect, coverHold: p.Hold} {
 		for _, n := range names {
 			if isMountRoot(n) {
@@ -77,6 +78,9 @@ func (k *keeper) check() error {
 			return fmt.Errorf("covering %s, which came to be: %w", name, err)
 		}
 		k.places = append(k.places, covered{name, coverDeny})
+		if err := k.coverCopies(name); err != nil {
+			return err
+		}
 	}
 	k.late = still
 	if !k.changed() {
@@ -91,6 +95,24 @@ func (k *keeper) check() error {
 		}
 	}
 	k.changed()
+	return nil
+}
+
+// coverCopies hides what overlays show of a denied path that came to be.
+func (k *keeper) coverCopies(name string) error {
+	for _, o := range k.overlays {
+		if !Below(name, o.Lower) {
+			continue
+		}
+		at := o.At + name[len(o.Lower):]
+		if _, err := os.Lstat(at); err != nil {
+			continue // deleted in the private copy, or no overlay was laid
+		}
+		if err := coverNow(at); err != nil {
+			return fmt.Errorf("covering %s, which shows %s: %w", at, name, err)
+		}
+		k.places = append(k.places, covered{at, coverDeny})
+	}
 	return nil
 }
 

@@ -128,6 +128,10 @@ func buildFilter(o filterOptions) []unix.SockFilter {
 	f.when(unix.SYS_UNSHARE, func(b *assembler) { b.refuseBits(argument(0), namespaceFlags|unix.CLONE_NEWTIME); b.ret(retAllow) })
 	f.when(unix.SYS_PERSONALITY, personalities)
 	f.when(unix.SYS_IOCTL, func(b *assembler) { ioctls(b, o.noMounts) })
+	f.when(unix.SYS_FCNTL, leases)
+	if o.noNamespaces {
+		otherProcesses(f)
+	}
 	setidCalls(f)
 	sockets(f, o)
 
@@ -177,6 +181,49 @@ func ioctls(b *assembler, flags bool) {
 	b.ret(retAllow)
 }
 
+// leases refuses a lease on a file, which needs no more than to have it open for
+// reading: until it is given back, or the kernel loses patience after most of a
+// minute, everybody else who opens the file waits, the runner too.
+func leases(b *assembler) {
+	b.load(argument(1))
+	b.when(unix.F_SETLEASE, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+	b.ret(retAllow)
+}
+
+// otherProcesses refuses what changes the limits, the priority or the processors
+// of other processes of the same user, where no pid namespace hides them. A
+// thread's number cannot be told from theirs; 0, which is the caller, stays.
+func otherProcesses(f table) {
+	who := func(nr uint32, arg int) {
+		f.when(nr, func(b *assembler) {
+			b.load(argument(arg))
+			b.unless(0, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+			b.ret(retAllow)
+		})
+	}
+	for _, nr := range []uint32{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR} {
+		who(nr, 0)
+	}
+	// Who is the second argument; the first says whether it is a process, a group
+	// or a user. 0 is the caller, its group, or all of the user's processes.
+	for _, nr := range []uint32{unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET} {
+		process := uint32(unix.PRIO_PROCESS)
+		if nr == unix.SYS_IOPRIO_SET {
+			process = ioprioProcess
+		}
+		f.when(nr, func(b *assembler) {
+			b.load(argument(0))
+			b.unless(process, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+			b.load(argument(1))
+			b.unless(0, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+			b.ret(retAllow)
+		})
+	}
+}
+
+// ioprioProcess is IOPRIO_WHO_PROCESS.
+const ioprioProcess = 1
+
 // setidCalls refuses every call that could leave a set-user-ID file behind for
 // somebody outside: nosuid only protects those inside.
 func setidCalls(f table) {
@@ -213,18 +260,26 @@ type openCall struct {
 	flags, mode int
 }
 
+// typeMask leaves the type of a socket without SOCK_CLOEXEC and SOCK_NONBLOCK.
+const typeMask = 0xf
+
+// connectedOnly refuses Unix sockets but those that must connect first. A
+// datagram goes where each sendmsg says, in memory that nobody can look at; and
+// for this family the kernel makes a datagram socket of SOCK_RAW too.
+func connectedOnly(b *assembler) {
+	b.load(argument(1))
+	b.and(typeMask)
+	b.unlessOneOf([]uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+}
+
 // sockets leaves the families that a network namespace isolates.
 func sockets(f table, o filterOptions) {
-	const typeMask = 0xf // without SOCK_CLOEXEC and SOCK_NONBLOCK
 	local := func(b *assembler) {
 		switch o.unix {
 		case UnixRefused:
 			b.ret(refuse(unix.EPERM))
 		case UnixByNotify:
-			// A datagram goes where each sendmsg says, in memory that nobody can look at.
-			b.load(argument(1))
-			b.and(typeMask)
-			b.when(unix.SOCK_DGRAM, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+			connectedOnly(b)
 		}
 		b.ret(retAllow)
 	}
@@ -258,9 +313,7 @@ func sockets(f table, o filterOptions) {
 		b.load(argument(0))
 		b.unless(unix.AF_UNIX, func(b *assembler) { b.ret(refuse(unix.EAFNOSUPPORT)) })
 		if o.unix == UnixByNotify || o.unix == UnixRefused {
-			b.load(argument(1))
-			b.and(typeMask)
-			b.when(unix.SOCK_DGRAM, func(b *assembler) { b.ret(refuse(unix.EPERM)) })
+			connectedOnly(b)
 		}
 		b.ret(retAllow)
 	})
