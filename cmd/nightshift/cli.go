@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -44,16 +44,20 @@ func parse(rt *runtime, args []string) (runnable, error) {
 	if err != nil {
 		return nil, err
 	}
-	var grammar cli
-	k, err := newParser(&grammar)
-	if err != nil {
-		return nil, fmt.Errorf("the command grammar is broken: %w", err)
-	}
 	if wantsVersion(words) {
 		fmt.Fprintln(rt.stdout, "nightshift "+version)
 		return nil, nil
 	}
-	if help, rest := wantsHelp(words); help {
+	help, rest := wantsHelp(words)
+	grammar := grammarOf(words)
+	if help {
+		grammar = &cli{}
+	}
+	k, err := newParser(grammar)
+	if err != nil {
+		return nil, fmt.Errorf("the command grammar is broken: %w", err)
+	}
+	if help {
 		return nil, printHelp(rt, k, rest)
 	}
 	kctx, err := k.Parse(words)
@@ -67,7 +71,29 @@ func parse(rt *runtime, args []string) (runnable, error) {
 	return cmd, nil
 }
 
-func newParser(grammar *cli) (*kong.Kong, error) {
+// grammarOf returns the part of the grammar that words need: one command when
+// the first word names it. The library builds a model of every flag it is given,
+// which for all commands takes longer than all else before the first request.
+func grammarOf(words []string) any {
+	whole := reflect.TypeFor[cli]()
+	for i := range whole.NumField() {
+		f := whole.Field(i)
+		if len(words) > 0 && words[0] == commandName(f) {
+			return reflect.New(reflect.StructOf([]reflect.StructField{f})).Interface()
+		}
+	}
+	return &cli{}
+}
+
+// commandName is the word of a command's field, as the library forms it.
+func commandName(f reflect.StructField) string {
+	if name := f.Tag.Get("name"); name != "" {
+		return name
+	}
+	return strings.ToLower(f.Name)
+}
+
+func newParser(grammar any) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name("nightshift"),
 		kong.Description("A headless runner for coding agents: strict, honest and fast."),
@@ -100,8 +126,13 @@ func parseError(err error, words []string) error {
 }
 
 func knownCommand(name string) bool {
-	k, err := newParser(&cli{})
-	return err == nil && slices.ContainsFunc(k.Model.Children, func(n *kong.Node) bool { return n.Name == name })
+	whole := reflect.TypeFor[cli]()
+	for i := range whole.NumField() {
+		if commandName(whole.Field(i)) == name {
+			return true
+		}
+	}
+	return false
 }
 
 // hintError adds a hint to an error.
