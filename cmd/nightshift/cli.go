@@ -49,7 +49,7 @@ func parse(rt *runtime, args []string) (runnable, error) {
 		return nil, nil
 	}
 	help, rest := wantsHelp(words)
-	grammar := grammarOf(words)
+	grammar := commandGrammar(words)
 	if help {
 		grammar = &cli{}
 	}
@@ -71,10 +71,10 @@ func parse(rt *runtime, args []string) (runnable, error) {
 	return cmd, nil
 }
 
-// grammarOf returns the part of the grammar that words need: one command when
+// commandGrammar returns the part of the grammar that words need: one command when
 // the first word names it. The library builds a model of every flag it is given,
 // which for all commands takes longer than all else before the first request.
-func grammarOf(words []string) any {
+func commandGrammar(words []string) any {
 	whole := reflect.TypeFor[cli]()
 	for i := range whole.NumField() {
 		f := whole.Field(i)
