@@ -188,6 +188,9 @@ func (o *outFiles) live(path string) (io.WriteCloser, error) {
 	if err := h.root.Rename(filepath.Base(p.Name()), h.base()); err != nil {
 		return nil, errors.Join(errText(err), p.Abort())
 	}
+	if err := p.lock.Close(); err != nil { // the log's own descriptor stays open
+		return nil, errors.Join(err, p.File.Close())
+	}
 	return &liveLog{p.File, h.path}, nil
 }
 
@@ -206,8 +209,12 @@ func (h *heldPlace) probe() error {
 	if err != nil {
 		return err
 	}
-	_ = tryLock(f) // against sweeps; without it, what goes missing is only a probe
-	return errors.Join(f.Close(), h.root.Remove(name))
+	_ = tryLock(f) // against sweeps
+	err = h.root.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the sweep of another run was here between the two steps above
+	}
+	return errors.Join(f.Close(), err)
 }
 
 // maxSwept bounds how many names of a folder a sweep looks at; leastSuffix is the
@@ -263,12 +270,40 @@ func (h *heldPlace) still() error {
 }
 
 func (h *heldPlace) pending() (pending, error) {
-	p, err := renameio.NewPendingFile(h.base(), renameio.WithRoot(h.root), renameio.WithPermissions(h.mode))
-	if err != nil {
-		return pending{}, errText(err)
+	for tries := 0; ; tries++ {
+		p, err := renameio.NewPendingFile(h.base(), renameio.WithRoot(h.root), renameio.WithPermissions(h.mode))
+		if err != nil {
+			return pending{}, errText(err)
+		}
+		if claimed(p.File) || tries == maxClaims {
+			// Closing the file comes before moving it; its lock has to last longer.
+			fd, err := syscall.Dup(int(p.Fd()))
+			if err != nil {
+				return pending{}, errors.Join(os.NewSyscallError("dup", err), p.Cleanup())
+			}
+			syscall.CloseOnExec(fd)
+			return pending{PendingFile: p, lock: os.NewFile(uintptr(fd), p.Name())}, nil
+		}
+		_ = p.Cleanup() // the sweep took it, or will
 	}
-	_ = tryLock(p.File) // against sweeps; file systems without locks have none
-	return pending{p, nil}, nil
+}
+
+// maxClaims bounds how often a file is made again that a sweep has taken.
+const maxClaims = 10
+
+// claimed keeps f from the sweeps of other runs, and tells whether one of them
+// came between its making and its lock. File systems without locks have no
+// sweeps.
+func claimed(f *os.File) bool {
+	if errors.Is(tryLock(f), syscall.EWOULDBLOCK) {
+		return false
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return !ok || st.Nlink > 0
 }
 
 // openDirect opens what is there, if it is what was there before the run. A
@@ -311,6 +346,7 @@ func createFile(path string) (io.WriteCloser, error) {
 // pending is a file that appears when it is closed.
 type pending struct {
 	*renameio.PendingFile
+	lock    *os.File // the file again
 	release func() error
 }
 
@@ -321,6 +357,7 @@ func (p pending) Close() error { return p.end(p.CloseAtomicallyReplace()) }
 func (p pending) Abort() error { return p.end(p.Cleanup()) }
 
 func (p pending) end(err error) error {
+	err = errors.Join(err, p.lock.Close())
 	if p.release == nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // What is not an ordinary file is never replaced. /dev/stdout is only looked
@@ -250,5 +252,35 @@ func TestOutputsLeadNowhereElse(t *testing.T) {
 	}
 	if err := files.hold(outside); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOutputSweptByOthers writes one path from many runs that look for leftovers
+// of each other at the same time.
+func TestOutputSweptByOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.txt")
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error {
+			for range 60 {
+				w, err := createFile(path)
+				if err != nil {
+					return err
+				}
+				if _, err := io.WriteString(w, "whole\n"); err != nil {
+					return err
+				}
+				if err := w.Close(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("left in the folder: %v (%v)", left, err)
 	}
 }
