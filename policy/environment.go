@@ -2,6 +2,7 @@ package policy
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -64,7 +65,38 @@ func environmentList(root *node, action string) []string {
 var coreVariables = []string{"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER"}
 
 // secretPatterns are names dropped unless ignore_default_excludes is set.
-var secretPatterns = []string{"*KEY*", "*SECRET*", "*TOKEN*", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*CREDENTIAL*"}
+var secretPatterns = strings.Fields(`*KEY* *SECRET* *TOKEN* *PASSWORD* *PASSWD* *PASSPHRASE* *CREDENTIAL* *COOKIE* *WEBHOOK*
+	*_PASS *_PWD *_PAT *_JWT *_JWT_* *_DSN *_SAS *_CREDS *_PRIVATE *_PRIVATE_* *_AUTH *_AUTH_CONFIG SSHPASS`)
+
+// secretValues are what gives a credential away under any name: a URL with a
+// password, a setting of one in a connection string, a private key, and tokens
+// that announce themselves. The password alone is the first group that matched.
+var secretValues = []*regexp.Regexp{
+	regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@:]*:([^\s/?#@]+)@`),
+	regexp.MustCompile(`(?i)(?:^|[;,&\s])(?:password|passwd|pwd|accountkey|sharedaccesskey|sharedsecret|client_secret|apikey|api_key|token)\s*=\s*([^;,&\s]+)`),
+	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*`),
+	regexp.MustCompile(`\b(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}` +
+		`|glpat-[A-Za-z0-9_-]{16,}|xox[abeprs]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}` +
+		`|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)`),
+}
+
+// SecretIn finds what is secret about an environment variable, by its name or its
+// value; "" if nothing is. These are the variables that commands do not get
+// unless ignore_default_excludes is set. The addresses of proxies may hold a
+// password: who has the host's network needs them.
+func SecretIn(name, value string) string {
+	if !strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
+		for _, e := range secretValues {
+			if m := e.FindStringSubmatch(value); m != nil {
+				return m[len(m)-1]
+			}
+		}
+	}
+	if value != "" && matchesAny(secretPatterns, name) {
+		return value
+	}
+	return ""
+}
 
 // runnerVariables never reach a command, whatever the configuration says: keys
 // of the runner, files that steer the CI job, and sockets of agents that hold
@@ -96,7 +128,7 @@ func (p *Policy) Environment(environ []string) []string {
 		if !ok || name == "" || p.isRunnerVariable(name) || !inherits(e.Inherit, name) {
 			continue
 		}
-		if !e.IgnoreDefaultExcludes && matchesAny(secretPatterns, name) || matchesAny(e.Exclude, name) {
+		if !e.IgnoreDefaultExcludes && (matchesAny(secretPatterns, name) || SecretIn(name, value) != "") || matchesAny(e.Exclude, name) {
 			continue
 		}
 		put(name, value)

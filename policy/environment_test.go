@@ -90,3 +90,35 @@ func FuzzEnvironment(f *testing.F) {
 		}
 	})
 }
+
+// A credential does not need a telling name.
+func TestSecretIn(t *testing.T) {
+	for _, c := range []struct{ name, value, want string }{
+		{"DATABASE_URL", "postgres://app:fake-pw-1@db:5432/x?y=z", "fake-pw-1"},
+		{"REDIS_URL", "redis://:fake-pw-2@h", "fake-pw-2"},
+		{"HTTPS_PROXY", "http://u:pw@proxy.example.com", ""},
+		{"REPO", "https://git@example.com/r.git", ""},
+		{"SITE", "https://example.com/a:b@c", ""},
+		{"CONN", "Server=tcp:x;User ID=a;Password=fake-pw-3;Encrypt=true", "fake-pw-3"},
+		{"STORE", "DefaultEndpointsProtocol=https;AccountKey=ZmFrZQ==;x", "ZmFrZQ=="},
+		{"JAVA_OPTS", "-Xmx1g -Djavax.net.ssl.trustStorePassword=changeit", ""},
+		{"DEPLOY", "-----BEGIN OPENSSH PRIVATE KEY-----\nx", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"},
+		{"BOT", "use ghp_" + strings.Repeat("a1", 18), "ghp_" + strings.Repeat("a1", 18)},
+		{"ID", "eyJhbGciOiJub25l.eyJzdWIiOiJmYWtl.c2ln", "eyJhbGciOiJub25l.eyJzdWIiOiJmYWtl.c2ln"},
+		{"MYSQL_PWD", "x", "x"}, {"DB_PASS", "x", "x"}, {"GH_PAT", "x", "x"}, {"NPM_CONFIG__AUTH", "x", "x"}, {"SENTRY_DSN", "x", "x"},
+		{"PWD", "/w", ""}, {"OLDPWD", "/w", ""}, {"PATH", "/bin", ""}, {"GOPRIVATE", "example.com/*", ""}, {"GIT_AUTHOR_NAME", "a", ""},
+		{"COMPASS", "x", ""}, {"PATTERN", "x", ""}, {"MY_KEY", "", ""}, {"FLAGS", "a=b&token_kind=c", ""},
+	} {
+		if got := SecretIn(c.name, c.value); got != c.want {
+			t.Errorf("%s=%s: %q, want %q", c.name, c.value, got, c.want)
+		}
+	}
+	p := load(t, map[string]string{"home/config.toml": ""})
+	if got := p.Environment([]string{"A=1", "DATABASE_URL=postgres://a:b@c/d", "HTTP_PROXY=http://u:p@h"}); strings.Join(got, " ") != "A=1 HTTP_PROXY=http://u:p@h" {
+		t.Errorf("%q", got)
+	}
+	p = load(t, map[string]string{"home/config.toml": "[shell_environment_policy]\nignore_default_excludes = true"})
+	if got := p.Environment([]string{"DATABASE_URL=postgres://a:b@c/d"}); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/sandbox"
 	"github.com/nightshift-ci/nightshift/sandbox/egress"
 )
@@ -222,12 +223,10 @@ func (r *run) confined(c *Confinement) {
 	}
 }
 
-// secretWords in the name of a variable make its value a secret of the job.
-var secretWords = []string{"KEY", "SECRET", "TOKEN", "PASSW", "PASSPHRASE", "CREDENTIAL", "PRIVATE", "COOKIE", "_PAT", "_DSN", "_JWT", "WEBHOOK"}
-
 // JobSecrets are the values in environ that must be masked wherever they turn
-// up: of the variables that policy names, and of those whose names speak of
-// secrets. Names of files, numbers and single words are none.
+// up: of the variables that policy names, and of those that commands do not get
+// by default, as far as they look like secrets. Names of files, numbers and
+// single words are none.
 func JobSecrets(environ, named []string) map[string]string {
 	found := map[string]string{}
 	for _, kv := range environ {
@@ -239,9 +238,8 @@ func JobSecrets(environ, named []string) map[string]string {
 			found[name] = value
 			continue
 		}
-		up := strings.ToUpper(name)
-		if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(up, w) }) && looksSecret(value) {
-			found[name] = value
+		if secret := policy.SecretIn(name, value); looksSecret(secret) {
+			found[name] = secret
 		}
 	}
 	return found
