@@ -111,11 +111,11 @@ func unusedKeys() []key {
 // usedFeatures are the switches that this program acts on, otherFeatures the ones
 // it only knows.
 var (
-	usedFeatures  = strings.Fields(`hooks shell_tool multi_agent network_proxy unified_exec apply_patch_freeform web_search_request skills request_permissions_tool`)
+	usedFeatures  = strings.Fields(`hooks shell_tool multi_agent network_proxy unified_exec apply_patch_freeform web_search_request skills request_permissions_tool enable_fanout`)
 	otherFeatures = strings.Fields(`child_agents_md apps plugins memories personality fast_mode shell_snapshot enable_request_compression skill_mcp_dependency_install
 		prevent_idle_sleep codex_git_commit code_mode code_mode_only rollout_budget apply_patch_streaming_events apps_mcp_path_override
 		auth_elicitation browser_use browser_use_external chronicle collaboration_modes computer_use default_mode_request_user_input
-		elevated_windows_sandbox enable_experimental_windows_sandbox enable_fanout enable_mcp_apps exec_permission_approvals
+		elevated_windows_sandbox enable_experimental_windows_sandbox enable_mcp_apps exec_permission_approvals
 		experimental_windows_sandbox external_migration goals guardian_approval image_detail_original image_generation imagegenext
 		in_app_browser js_repl js_repl_polling js_repl_tools_only local_thread_store_compression mentions_v2 multi_agent_v2
 		non_prefixed_mcp_tool_names plugin_hooks plugin_sharing powershell_utf8 realtime_conversation remote_compaction_v2 remote_control

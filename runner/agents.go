@@ -31,22 +31,18 @@ const (
 // AgentPool bounds the sub-agents of a whole run, whatever depth starts them.
 // It is safe for concurrent use.
 type AgentPool struct {
-	slots *slots // shared by all depths
-	depth int    // how much deeper agents may start agents
+	slots slots // shared by all depths
+	depth int   // how much deeper agents may start agents
 }
 
-// slots counts the agents that work at the moment.
-type slots struct {
-	mu   sync.Mutex
-	live int
-	max  int
-}
+// slots holds one value for each agent that works at the moment.
+type slots chan struct{}
 
 // NewAgentPool returns the pool that [agents] allows.
 func NewAgentPool(c policy.AgentsConfig) *AgentPool {
-	p := &AgentPool{slots: &slots{max: c.MaxThreads}, depth: c.MaxDepth}
-	if p.slots.max <= 0 {
-		p.slots.max = defaultMaxAgents
+	p := &AgentPool{slots: make(slots, defaultMaxAgents), depth: c.MaxDepth}
+	if c.MaxThreads > 0 {
+		p.slots = make(slots, c.MaxThreads)
 	}
 	if p.depth <= 0 {
 		p.depth = defaultMaxDepth
@@ -54,21 +50,29 @@ func NewAgentPool(c policy.AgentsConfig) *AgentPool {
 	return p
 }
 
-func (s *slots) take() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.live >= s.max {
+func (s slots) max() int { return cap(s) }
+
+// take takes a slot if one is free.
+func (s slots) take() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
 		return false
 	}
-	s.live++
-	return true
 }
 
-func (s *slots) give() {
-	s.mu.Lock()
-	s.live--
-	s.mu.Unlock()
+// wait takes a slot as soon as one is free.
+func (s slots) wait(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
+
+func (s slots) give() { <-s }
 
 // agents are the sub-agents that one run has started. A nil *agents has none.
 type agents struct {
@@ -106,6 +110,9 @@ func (r *run) openAgents(ctx context.Context) {
 	r.tools.list = append(r.tools.list,
 		&agentTool{a, "spawn_agent", a.spawn}, &agentTool{a, "send_input", a.send}, &agentTool{a, "wait_agent", a.wait},
 		&agentTool{a, "close_agent", a.close})
+	if r.cfg.Features[fanout] {
+		r.tools.list = append(r.tools.list, &csvTool{a})
+	}
 }
 
 // agentTool is one of the sub-agent tools.
@@ -156,7 +163,7 @@ func (a *agents) spawn(_ context.Context, c tool.Call) (tool.Result, error) {
 		return a.refused(c, "spawn_agent", err.Error()), nil
 	}
 	if !a.r.Agents.slots.take() {
-		return a.refused(c, "spawn_agent", fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.slots.max)), nil
+		return a.refused(c, "spawn_agent", fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.slots.max())), nil
 	}
 	done := make(chan struct{})
 	close(done) // it has not begun
@@ -183,7 +190,7 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	if err := os.MkdirAll(o.Runtime, 0o700); err != nil {
 		return o, fmt.Errorf("no private folder for the agent: %w", err)
 	}
-	o.Notices = nil
+	o.Notices, o.row = nil, nil
 	o.Log = a.newLog(id)
 	if role != "" && role != "default" {
 		r, ok := p.cfg.Agents.Roles[role]
@@ -310,7 +317,7 @@ func (a *agents) reserve(id string) (*agent, string) {
 	case ag.state.Status == "running" || ag.state.Status == "pending_init":
 		return nil, "agent " + id + " is still working; wait for it first"
 	case !a.r.Agents.slots.take():
-		return nil, fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.slots.max)
+		return nil, fmt.Sprintf("the limit of %d agents at once is reached; wait for one or close one", a.r.Agents.slots.max())
 	}
 	ag.state = event.AgentState{Status: "pending_init"}
 	ag.opts.Log = a.newLog(ag.id)

@@ -74,6 +74,8 @@ type Options struct {
 	// spent is what the limits of the whole run count; set for sub-agents, which
 	// share it with their parent.
 	spent *spending
+	// row is set for workers of a job over a CSV file: what they hand in.
+	row *rowReport
 	// HTTP reaches MCP servers that are no processes; nil is a default client
 	// without a proxy.
 	HTTP *http.Client

@@ -72,6 +72,9 @@ func (r *run) openTools(ctx context.Context, conf *Confinement) error {
 		Limits: conf.Spec.Limits, Mask: r.Mask, UpdatePlan: r.cfg.UpdatePlan, ViewImage: r.cfg.ViewImage, WebSearch: r.cfg.WebSearch, Now: r.Now})
 	r.tools.list = r.tools.builtin.Tools()
 	r.openAgents(ctx)
+	if r.row != nil {
+		r.tools.list = append(r.tools.list, &reportTool{r, r.row})
+	}
 	if r.context.servers != nil {
 		if err := r.context.servers.Ready(ctx); err != nil {
 			return &TurnError{Class: "mcp_required", Message: err.Error(), Code: ExitFailed}

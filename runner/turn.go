@@ -47,6 +47,10 @@ func (r *run) turn(ctx context.Context) error {
 			if err := r.answer(ctx, calls); err != nil {
 				return err
 			}
+			if result, ok := r.row.get(); ok { // a worker's report ends its work
+				r.final, r.answered = string(result), true
+				return nil
+			}
 		case resp.EndTurn != nil && !*resp.EndTurn:
 			// The service asks to be asked again.
 			if len(resp.Items) > 0 {

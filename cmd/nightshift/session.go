@@ -296,7 +296,7 @@ func (s *session) policySources() (policy.Sources, error) {
 // agents is the pool of sub-agents, nil where the configuration wants none.
 func (s *session) agents() *runner.AgentPool {
 	cfg := s.policy.Config()
-	if !cfg.Features["multi_agent"] && len(cfg.Agents.Roles) == 0 && cfg.Agents.MaxThreads == 0 {
+	if !cfg.Features["multi_agent"] && !cfg.Features["enable_fanout"] && len(cfg.Agents.Roles) == 0 && cfg.Agents.MaxThreads == 0 {
 		return nil
 	}
 	return runner.NewAgentPool(cfg.Agents)

@@ -104,7 +104,7 @@ func (s *Set) CompletePlan() { s.plan.complete() }
 // Helpers are the functions that the tools run inside the sandbox, by name, for
 // sandbox.Init.
 func Helpers() map[string]sandbox.HelperFunc {
-	return map[string]sandbox.HelperFunc{patch.HelperName: patch.Helper, imageHelper: readImage}
+	return map[string]sandbox.HelperFunc{patch.HelperName: patch.Helper, imageHelper: readImage, tableHelper: tableFile}
 }
 
 // finish emits what a call measured and returns the result.
