@@ -97,7 +97,7 @@ func (f *Fold) Add(rec event.Record) {
 	case event.TurnStarted, event.TurnCompleted, event.TurnFailed:
 		f.turnEvent(rec)
 	case event.ModelRequest, event.ModelResponse, event.ModelRetried, event.ModelFallback:
-		f.modelEvent(rec)
+		f.modelEvent(rec, "")
 	case event.HistoryCompacted:
 		f.observed.Compactions++
 		add(f, &f.s.Compactions, "compactions", Compaction{rec.Time, e})
@@ -111,7 +111,7 @@ func (f *Fold) Add(rec event.Record) {
 	case event.PolicyDecision:
 		f.decision(rec, e, "")
 	case event.AgentEvent:
-		f.agent(rec, e)
+		f.agent(rec, e, 0)
 	case event.DiffCaptured:
 		f.diff(e)
 	case event.RunCompleted:
@@ -210,9 +210,13 @@ func (f *Fold) runCompleted(e event.RunCompleted) {
 	f.s.Totals = e.Totals
 }
 
-// agent folds the record of a sub-agent: what it was denied and what failed
-// belongs to the run.
-func (f *Fold) agent(rec event.Record, e event.AgentEvent) {
+// maxAgentDepth bounds how deep agents of agents are followed: a log may come
+// from anywhere.
+const maxAgentDepth = 32
+
+// agent folds the record of a sub-agent, or of an agent of one: what it was
+// denied and what failed belongs to the run.
+func (f *Fold) agent(rec event.Record, e event.AgentEvent, depth int) {
 	a := f.agents[e.AgentID]
 	if a == nil {
 		if len(f.agents) >= maxEntries {
@@ -233,6 +237,10 @@ func (f *Fold) agent(rec event.Record, e event.AgentEvent) {
 		inner.Time = rec.Time
 	}
 	switch x := inner.Event.(type) {
+	case event.AgentEvent:
+		if depth < maxAgentDepth {
+			f.agent(inner, x, depth+1)
+		}
 	case event.ItemStarted:
 		f.item(inner, x.Item, false, a.ID)
 	case event.ItemCompleted:
@@ -241,14 +249,50 @@ func (f *Fold) agent(rec event.Record, e event.AgentEvent) {
 		f.toolCompleted(inner, x, a.ID)
 	case event.PolicyDecision:
 		f.decision(inner, x, a.ID)
+	case event.ModelRequest, event.ModelRetried, event.ModelFallback:
+		f.modelEvent(inner, a.ID)
 	case event.ModelResponse:
+		f.modelEvent(inner, a.ID)
 		a.Usage = a.Usage.Add(x.Usage)
+	case event.HistoryCompacted:
+		f.observed.Compactions++
+		add(f, &f.s.Compactions, "compactions", Compaction{inner.Time, x})
+	case event.HookCompleted, event.LimitReached:
+		f.rest(inner)
+	case event.Notice:
+		f.agentNotice(inner, x)
+	case event.ServerStatus:
+		f.agentServer(x, a.ID)
 	case event.TurnFailed:
 		a.Outcome = "failed"
 	case event.TurnCompleted:
 		a.Outcome = "success"
 	case event.RunCompleted:
-		a.Outcome, a.Usage = x.Outcome, x.Usage
+		a.Outcome = x.Outcome
+		a.turns = a.turns.Add(x.Usage)
+		if a.turns.Total() > a.Usage.Total() {
+			a.Usage = a.turns // of logs without its responses
+		}
+	}
+}
+
+// agentNotice keeps what only the agent had to say: most of its notices are
+// those of its parent.
+func (f *Fold) agentNotice(rec event.Record, n event.Notice) {
+	for _, old := range f.s.Notices {
+		if old.Class == n.Class && old.Message == cut(n.Message, maxText) {
+			return
+		}
+	}
+	f.rest(event.Record{Seq: rec.Seq, Time: rec.Time, Event: n})
+}
+
+// agentServer keeps the servers that an agent could not use; those that work are
+// its parent's.
+func (f *Fold) agentServer(e event.ServerStatus, agent string) {
+	if e.Status == "failed" || e.Status == "died" {
+		e.Server = cut(e.Server, maxTitle) + " (agent " + agent + ")"
+		f.server(e)
 	}
 }
 

@@ -69,7 +69,7 @@ func (f *Fold) model(name string) *ModelUse {
 	return m
 }
 
-func (f *Fold) modelEvent(rec event.Record) {
+func (f *Fold) modelEvent(rec event.Record, agent string) {
 	switch e := rec.Event.(type) {
 	case event.ModelRequest:
 		f.model(e.Model).Requests++
@@ -79,10 +79,10 @@ func (f *Fold) modelEvent(rec event.Record) {
 		}
 		if len(f.calls) < maxLive {
 			f.calls[e.Request] = &ModelCall{Request: e.Request, Turn: f.turnNumber(), Attempts: e.Attempt,
-				Purpose: e.Purpose, Model: cut(e.Model, maxTitle), Status: "none", StartedAt: rec.Time}
+				Purpose: e.Purpose, Model: cut(e.Model, maxTitle), Status: "none", StartedAt: rec.Time, AgentID: agent}
 		}
 	case event.ModelResponse:
-		f.response(rec, e)
+		f.response(rec, e, agent)
 	case event.ModelRetried:
 		f.observed.ModelRetries++
 		if c := f.calls[e.Request]; c != nil {
@@ -90,14 +90,14 @@ func (f *Fold) modelEvent(rec event.Record) {
 			c.DurationMS = span(c.StartedAt, rec.Time)
 		}
 		e.Message = cut(e.Message, maxText)
-		add(f, &f.s.Retries, "retries", Retry{rec.Time, e})
+		add(f, &f.s.Retries, "retries", Retry{At: rec.Time, ModelRetried: e, AgentID: agent})
 	case event.ModelFallback:
 		e.Reason = cut(e.Reason, maxText)
 		add(f, &f.s.Fallbacks, "fallbacks", Fallback{rec.Time, e})
 	}
 }
 
-func (f *Fold) response(rec event.Record, e event.ModelResponse) {
+func (f *Fold) response(rec event.Record, e event.ModelResponse, agent string) {
 	f.observed.ModelResponses++
 	c := f.calls[e.Request]
 	delete(f.calls, e.Request)
@@ -117,7 +117,7 @@ func (f *Fold) response(rec event.Record, e event.ModelResponse) {
 		f.turn.CostUSD += cost
 	}
 	if c == nil {
-		c = &ModelCall{Request: e.Request, Turn: f.turnNumber(), Attempts: 1,
+		c = &ModelCall{Request: e.Request, Turn: f.turnNumber(), Attempts: 1, AgentID: agent,
 			StartedAt: rec.Time.Add(-time.Duration(e.DurationMS) * time.Millisecond)}
 	}
 	c.Model, c.Status, c.Usage, c.CostUSD = cut(cmp.Or(e.Model, name), maxTitle), e.Status, e.Usage, cost

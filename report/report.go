@@ -190,12 +190,14 @@ type ModelCall struct {
 	CostUSD      float64     `json:"cost_usd"`
 	ResponseID   string      `json:"response_id,omitempty"`
 	ServiceID    string      `json:"service_request_id,omitempty"`
+	AgentID      string      `json:"agent_id,omitempty"` // the sub-agent that asked
 }
 
 // Retry is a failed attempt that was made again.
 type Retry struct {
 	At time.Time `json:"at"`
 	event.ModelRetried
+	AgentID string `json:"agent_id,omitempty"`
 }
 
 // Fallback is a change of model in the middle of the run.
@@ -261,7 +263,9 @@ type Agent struct {
 	ToolCalls   int         `json:"tool_calls"`
 	FailedTools int         `json:"failed_tools"`
 	Denials     int         `json:"denials"`
-	Usage       event.Usage `json:"usage"`
+	Usage       event.Usage `json:"usage"` // of all its turns; part of the run's
+
+	turns event.Usage
 }
 
 // Changes is what the run did to the workspace.

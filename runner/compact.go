@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -29,21 +30,105 @@ func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 	return r.compact(ctx, trigger)
 }
 
-// compact asks the model for a summary and replaces everything but the context
-// messages, the user's own messages and that summary. It fails rather than keep
-// a history that did not shrink.
+// compacted is a shorter history and how it came to be.
+type compacted struct {
+	method  string // endpoint, summary
+	summary string // "" of an endpoint: its items are opaque
+	items   []model.Item
+}
+
+// compact replaces the history by a shorter one: that of the provider's endpoint
+// where there is one, else the context messages, the user's own messages and a
+// summary. It fails rather than keep a history that did not shrink.
 func (r *run) compact(ctx context.Context, trigger string) error {
 	if r.tools.hooked("PreCompact") {
 		r.tools.hooks.Compact(ctx, false, r.turnID, trigger)
 	}
 	r.progress("compacting the history")
 	before, beforeBytes := len(r.history.items), r.history.bytes()
+	next, err := r.compactAtEndpoint(ctx)
+	if err == nil && next == nil {
+		next, err = r.summarize(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	h := history{items: next.items}
+	if h.bytes() >= beforeBytes {
+		return &TurnError{Class: "context_length", Code: ExitFailed,
+			Message: fmt.Sprintf("the history could not be compacted: %d bytes became %d", beforeBytes, h.bytes())}
+	}
+	r.history = h
+	r.context.lastInput = 0
+	r.totals.Compactions++
+	r.log.Emit(event.HistoryCompacted{Trigger: trigger, Method: next.method, ItemsBefore: before, ItemsAfter: len(h.items),
+		BytesBefore: beforeBytes, BytesAfter: h.bytes()})
+	if r.Thread.Store != nil {
+		r.stored(r.Thread.Store.Compacted(next.summary, h.items))
+	}
+	if r.tools.hooked("PostCompact") {
+		r.tools.hooks.Compact(ctx, true, r.turnID, trigger)
+	}
+	return nil
+}
+
+// compactAtEndpoint asks the built-in provider for a shorter history; nil means
+// that there is no such endpoint, that it failed, or that what it sent is no
+// shorter: a summary is the way then. Others are not asked, as in the reference:
+// most have no such endpoint. Neither is it asked when the user has words of
+// their own for a summary.
+func (r *run) compactAtEndpoint(ctx context.Context) (*compacted, error) {
+	service, ok := r.Model.(model.Compactor)
+	if !ok || !r.cfg.Provider.BuiltIn || r.cfg.CompactPrompt != "" || r.context.noEndpoint {
+		return nil, nil
+	}
+	req := r.newRequest("compaction", false)
+	req.Schema = nil
+	req.Input = closedCalls(r.history.snapshot(), r)
+	resp, err := service.Compact(ctx, req)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	var api *model.APIError
+	if errors.As(err, &api) {
+		r.context.noEndpoint = true // one try is enough
+		r.progress("the compaction endpoint failed: %s", api.Message)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the history could not be compacted: %w", err)
+	}
+	r.account(&resp)
+	next := compacted{method: "endpoint", items: append([]model.Item(nil), r.context.base...)}
+	kept := 0
+	for _, it := range resp.Items {
+		o, err := readItem(it)
+		if err != nil || o.Type == "message" && (o.Role == "developer" || o.Role == "system" || isContext(o)) {
+			continue // the context messages are sent anew
+		}
+		if o.Type != "message" || o.Role != "user" {
+			kept++
+		}
+		next.items = append(next.items, it)
+	}
+	if next := (history{items: next.items}); kept == 0 || next.bytes() >= r.history.bytes() {
+		r.context.noEndpoint = true
+		return nil, nil
+	}
+	return &next, nil
+}
+
+// summarize asks the model for a summary.
+func (r *run) summarize(ctx context.Context) (*compacted, error) {
+	if limit := r.meter.beforeRequest(); limit != nil {
+		return nil, limit
+	}
 	req := r.newRequest("compaction", false)
 	req.Schema = nil
 	req.Input = append(closedCalls(r.history.snapshot(), r), r.message("user", textPart(compactPrompt(r.cfg.CompactPrompt))))
 	resp, err := r.stream(ctx, req)
 	if err != nil {
-		return fmt.Errorf("the history could not be compacted: %w", err)
+		return nil, fmt.Errorf("the history could not be compacted: %w", err)
 	}
 	r.account(resp)
 	summary := ""
@@ -54,28 +139,11 @@ func (r *run) compact(ctx context.Context, trigger string) error {
 		}
 	}
 	if summary == "" {
-		return &TurnError{Class: "context_length", Code: ExitFailed, Message: "the history could not be compacted: the model returned no summary"}
+		return nil, &TurnError{Class: "context_length", Code: ExitFailed, Message: "the history could not be compacted: the model returned no summary"}
 	}
 	kept := append([]model.Item(nil), r.context.base...)
 	kept = append(kept, userMessages(r.history.items)...)
-	kept = append(kept, r.message("user", textPart(summaryPrefix+summary)))
-	next := history{items: kept}
-	if next.bytes() >= beforeBytes {
-		return &TurnError{Class: "context_length", Code: ExitFailed,
-			Message: fmt.Sprintf("the history could not be compacted: %d bytes became %d", beforeBytes, next.bytes())}
-	}
-	r.history = next
-	r.context.lastInput = 0
-	r.totals.Compactions++
-	r.log.Emit(event.HistoryCompacted{Trigger: trigger, Method: "summary", ItemsBefore: before, ItemsAfter: len(kept),
-		BytesBefore: beforeBytes, BytesAfter: next.bytes()})
-	if r.Thread.Store != nil {
-		r.stored(r.Thread.Store.Compacted(summary, kept))
-	}
-	if r.tools.hooked("PostCompact") {
-		r.tools.hooks.Compact(ctx, true, r.turnID, trigger)
-	}
-	return nil
+	return &compacted{"summary", summary, append(kept, r.message("user", textPart(summaryPrefix+summary)))}, nil
 }
 
 // compactable tells whether there is anything that a summary could replace.
@@ -97,13 +165,20 @@ func userMessages(items []model.Item) []model.Item {
 		if err != nil || o.Type != "message" || o.Role != "user" || len(o.Content) == 0 {
 			continue
 		}
-		first := o.Content[0].Text
-		if strings.HasPrefix(first, "# AGENTS.md instructions") || strings.HasPrefix(first, "<environment_context>") || strings.HasPrefix(first, summaryPrefix) {
-			continue
+		if !isContext(o) {
+			out = append(out, it)
 		}
-		out = append(out, it)
 	}
 	return out
+}
+
+// isContext tells whether a user message is one that the runner wrote.
+func isContext(o outputItem) bool {
+	if len(o.Content) == 0 {
+		return false
+	}
+	first := o.Content[0].Text
+	return strings.HasPrefix(first, "# AGENTS.md instructions") || strings.HasPrefix(first, "<environment_context>") || strings.HasPrefix(first, summaryPrefix)
 }
 
 // closedCalls makes a copy of items in which every call has an output: the

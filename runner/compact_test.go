@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -140,4 +141,98 @@ func unique(words []string) map[string]bool {
 		set[w] = true
 	}
 	return set
+}
+
+// endpoint is a model whose provider shortens histories itself.
+type endpoint struct {
+	*actor
+	answer func(model.Request) (model.Response, error)
+	asked  []model.Request
+}
+
+// Compact answers with what the test wants.
+func (e *endpoint) Compact(_ context.Context, req model.Request) (model.Response, error) {
+	e.asked = append(e.asked, req)
+	return e.answer(req)
+}
+
+// TestCompactionEndpoint: what the endpoint sends is taken over as it is, if it
+// is shorter; where it is of no use, a summary takes its place, once and for all.
+func TestCompactionEndpoint(t *testing.T) {
+	t.Parallel()
+	opaque := func(n int) model.Item {
+		return rawItem(object{"type": "compaction", "encrypted_content": strings.Repeat("k", n)})
+	}
+	short := func(req model.Request) (model.Response, error) {
+		out := model.Response{Usage: event.Usage{Input: 900, Output: 50}}
+		for _, it := range req.Input { // the service keeps messages that are no answers
+			if o, err := readItem(it); err == nil && o.Type == "message" && o.Role != "assistant" {
+				out.Items = append(out.Items, it)
+			}
+		}
+		out.Items = append(out.Items, opaque(100))
+		return out, nil
+	}
+	fails := func(class string) func(model.Request) (model.Response, error) {
+		return func(model.Request) (model.Response, error) {
+			return model.Response{}, &model.APIError{Class: class, Message: class}
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		overrides []string
+		answer    func(model.Request) (model.Response, error)
+		methods   string
+		asked     int
+	}{
+		{"shorter", nil, short, "endpoint endpoint", 2},
+		{"no endpoint", nil, fails("not_found"), "summary summary", 1},
+		{"overloaded", nil, fails("overloaded"), "summary summary", 1},
+		{"no shorter", nil, func(model.Request) (model.Response, error) {
+			return model.Response{Items: []model.Item{opaque(100_000)}}, nil
+		}, "summary summary", 1},
+		{"empty", nil, func(model.Request) (model.Response, error) { return model.Response{}, nil }, "summary summary", 1},
+		{"own prompt", []string{"compact_prompt=Sum it up."}, short, "summary summary", 0},
+		{"other provider", []string{`model_provider="m"`, `model_providers.m.base_url="http://127.0.0.1:1/v1"`}, short, "summary summary", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := 0
+			long := func() step {
+				n++
+				return replyWith(model.Response{Usage: event.Usage{Input: 900, Output: 200}}, shell(fmt.Sprint("c", n), "head -c 9000 /dev/zero | tr '\\0' x"))
+			}
+			steps := []step{long(), long(), says("done")}
+			if strings.Contains(c.methods, "summary") {
+				steps = []step{long(), says("s"), long(), says("s"), says("done")}
+			}
+			l := newLoop(t, append(c.overrides, "model_auto_compact_token_limit=1000")...).says(steps...)
+			l.rewrites = true
+			e := &endpoint{actor: l.model, answer: c.answer}
+			l.opts.Model = e
+			l.want(l.play(), "success", "completed", 0)
+			var methods []string
+			for _, h := range all[event.HistoryCompacted](l.seen) {
+				methods = append(methods, h.Method)
+				if h.BytesAfter >= h.BytesBefore {
+					t.Errorf("%+v", h)
+				}
+			}
+			if got := strings.Join(methods, " "); got != c.methods || len(e.asked) != c.asked {
+				t.Errorf("%q and %d requests of the endpoint, want %q and %d", got, len(e.asked), c.methods, c.asked)
+			}
+			last := string(rawItem(l.model.requests[len(l.model.requests)-1].Input).Raw)
+			if strings.Count(last, `do it`) != 1 || strings.Count(last, "<environment_context>") != 1 || strings.Contains(last, "xxxxxxxx") {
+				t.Errorf("the last request: %.3000s", last)
+			}
+			if (c.methods == "endpoint endpoint") != strings.Contains(last, `"type":"compaction"`) {
+				t.Error("the opaque item is lost")
+			}
+			for _, req := range e.asked {
+				if open := openCalls(req.Input); len(open) > 0 || len(req.Tools) > 0 {
+					t.Errorf("calls without an output: %v", open)
+				}
+			}
+		})
+	}
 }

@@ -30,6 +30,8 @@ type contextFacts struct {
 	diffing   bool // the workspace may change, so a diff is due
 	servers   *mcp.Set
 	saveError bool
+	// noEndpoint: the provider's compaction endpoint was tried and is of no use.
+	noEndpoint bool
 	// noBaseline: it was said that the changes of this run cannot be told.
 	noBaseline bool
 	review     *review

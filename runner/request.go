@@ -132,7 +132,7 @@ func (r *run) newRequest(purpose string, withTools bool) model.Request {
 		Model: r.model, Input: r.history.snapshot(), Parallel: true,
 		Effort: r.effort(), Summary: r.cfg.ReasoningSummary, Verbosity: cmp.Or(r.cfg.Verbosity, verbosity),
 		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
-		Metadata: r.metadata(purpose), Headers: r.headers(),
+		Metadata: r.metadata(purpose), Headers: r.headers(), Emit: r.log.Emit,
 	}
 	if withTools {
 		req.Tools = r.tools.specs

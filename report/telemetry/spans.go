@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,8 @@ type spanWriter struct {
 	turnCtx context.Context
 	turn    trace.Span
 	model   map[int]trace.Span // open requests by number
+	agents  map[string]*agentSpan
+	within  *agentSpan // of the agent whose record is being handled
 	failure *event.Failure
 	last    time.Time
 	count   int
@@ -42,7 +45,7 @@ func newSpanWriter(o *Options, c *common, tc *traceContext, q *queue[sdktrace.Re
 	limits.AttributeValueLengthLimit = 4 << 10
 	p := sdktrace.NewTracerProvider(sdktrace.WithResource(resourceOf(o, false)), sdktrace.WithSpanProcessor(spanQueue{q}),
 		sdktrace.WithIDGenerator(&idSource{c: tc}), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())), sdktrace.WithRawSpanLimits(limits))
-	w := &spanWriter{o: o, c: c, tc: tc, tracer: p.Tracer("nightshift", trace.WithInstrumentationVersion(o.Version)), model: map[int]trace.Span{}}
+	w := &spanWriter{o: o, c: c, tc: tc, tracer: p.Tracer("nightshift", trace.WithInstrumentationVersion(o.Version)), model: map[int]trace.Span{}, agents: map[string]*agentSpan{}}
 	for k, v := range o.SpanAttributes {
 		w.extra = append(w.extra, attribute.String(k, v))
 	}
@@ -100,6 +103,8 @@ func (w *spanWriter) full() bool {
 
 func (w *spanWriter) parent() context.Context {
 	switch {
+	case w.within != nil:
+		return w.within.ctx
 	case w.turnCtx != nil:
 		return w.turnCtx
 	case w.runCtx != nil:
@@ -184,6 +189,9 @@ func (w *spanWriter) handle(r event.Record) {
 // mark adds a span event to what is going on.
 func (w *spanWriter) mark(at time.Time, name string, a attrs) {
 	span := w.turn
+	if w.within != nil {
+		span = w.within.span
+	}
 	if span == nil {
 		w.parent()
 		span = w.run
@@ -236,8 +244,66 @@ func (w *spanWriter) take(request int) trace.Span {
 	return s
 }
 
+// agentSpan is one turn of a sub-agent.
+type agentSpan struct {
+	ctx  context.Context
+	span trace.Span
+}
+
+// maxAgentSpans bounds the agents that are open at once.
+const maxAgentSpans = 256
+
+// agent handles the record of a sub-agent: its requests and tool calls are
+// below its own span, which is below that of the agent or turn that started it.
+func (w *spanWriter) agent(r event.Record, parent, id string) {
+	w.last = r.Time
+	w.within = w.agents[parent] // nil: the run itself
+	defer func() { w.within = nil }()
+	switch e := r.Event.(type) {
+	case event.RunStarted:
+		if w.agents[id] != nil || len(w.agents) >= maxAgentSpans || w.full() {
+			return
+		}
+		a := &agentSpan{}
+		a.ctx, a.span = w.start(w.parent(), "invoke_agent sub-agent", trace.SpanKindInternal, r.Time, attrs{}.
+			str("gen_ai.operation.name", "invoke_agent").str("gen_ai.agent.id", id).str("gen_ai.request.model", e.Model))
+		w.agents[id] = a
+		return
+	case event.RunCompleted:
+		if a := w.agents[id]; a != nil {
+			a.span.SetAttributes(attrs{}.str("nightshift.outcome", e.Outcome).int("gen_ai.usage.input_tokens", e.Usage.Input).
+				int("gen_ai.usage.output_tokens", e.Usage.Output)...)
+			failed := ""
+			if e.ExitCode != 0 {
+				failed = word(e.Class)
+			}
+			w.endAgent(id, r.Time, failed, e.Message)
+		}
+		return
+	case event.TurnFailed:
+		return // its end tells it
+	}
+	if a := w.agents[id]; a != nil {
+		w.within = a
+	}
+	w.handle(r)
+}
+
+func (w *spanWriter) endAgent(id string, at time.Time, failed, why string) {
+	a := w.agents[id]
+	delete(w.agents, id)
+	if failed != "" {
+		a.span.SetAttributes(attribute.String("error.type", failed))
+		a.span.SetStatus(codes.Error, clip(why, maxErrorText))
+	}
+	a.span.End(trace.WithTimestamp(at))
+}
+
 // endTurn closes the turn and the requests that are still open in it.
 func (w *spanWriter) endTurn(at time.Time, failed, why string) {
+	for _, id := range slices.Sorted(maps.Keys(w.agents)) {
+		w.endAgent(id, at, "interrupted", "the turn ended before the agent")
+	}
 	open := make([]int, 0, len(w.model))
 	for n := range w.model {
 		open = append(open, n)

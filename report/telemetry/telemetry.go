@@ -201,35 +201,65 @@ func (s *Sink) Handle(r event.Record) error {
 	if s.ended { // the last record, told by Ending and delivered already
 		return nil
 	}
-	agent := ""
 	if e, ok := r.Event.(event.AgentEvent); ok {
-		var inner event.Record
-		if json.Unmarshal(e.Record, &inner) != nil {
-			return nil // the log has it; there is nothing to measure
-		}
-		switch inner.Event.(type) {
-		case event.PolicyDecision, event.ToolCompleted, event.ModelResponse, event.ModelRetried, event.TurnFailed, event.LimitReached:
-		default:
-			return nil
-		}
-		if inner.Time.IsZero() {
-			inner.Time = r.Time
-		}
-		r, agent = inner, e.AgentID
+		s.agent(r, e)
+		return nil
 	}
-	if agent == "" {
-		s.shared.see(r)
-	}
-	if s.spans != nil && agent == "" {
+	s.shared.see(r)
+	if s.spans != nil {
 		s.spans.handle(r)
 	}
 	if s.logs != nil {
-		s.logs.handle(r, agent)
+		s.logs.handle(r, "")
 	}
-	if _, failed := r.Event.(event.TurnFailed); s.metrics != nil && (agent == "" || !failed) {
+	if s.metrics != nil {
 		s.metrics.handle(r)
 	}
 	return nil
+}
+
+// maxAgentDepth bounds how deep agents of agents are followed.
+const maxAgentDepth = 32
+
+// agent takes a record of a sub-agent, or of an agent of one. Its start and end
+// make a span; what it shares with its parent is not told again.
+func (s *Sink) agent(r event.Record, e event.AgentEvent) {
+	inner := event.Record{Event: e}
+	parent, id := "", ""
+	for range maxAgentDepth {
+		e, ok := inner.Event.(event.AgentEvent)
+		if !ok {
+			break
+		}
+		inner = event.Record{}
+		if json.Unmarshal(e.Record, &inner) != nil {
+			return // the log has it; there is nothing to measure
+		}
+		parent, id = id, e.AgentID
+	}
+	if inner.Time.IsZero() {
+		inner.Time = r.Time
+	}
+	logged, counted := true, true
+	switch inner.Event.(type) {
+	case event.PolicyDecision, event.ToolCompleted, event.ModelResponse, event.ModelRetried, event.ModelFallback, event.LimitReached,
+		event.HookCompleted, event.HistoryCompacted:
+	case event.TurnFailed:
+		counted = false
+	case event.RunStarted, event.RunCompleted, event.ModelRequest:
+		logged, counted = false, false
+	default:
+		return
+	}
+	if s.spans != nil {
+		s.spans.agent(inner, parent, id)
+	}
+	if s.logs != nil && logged {
+		s.logs.handle(inner, id)
+	}
+	if s.metrics != nil && counted {
+		s.metrics.handle(inner)
+	}
 }
 
 func (c *common) see(r event.Record) {

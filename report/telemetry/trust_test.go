@@ -238,6 +238,21 @@ func TestAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	play(t, s, func(l *event.Log) {
+		l.Emit(event.RunStarted{Mode: "exec"})
+		l.Emit(event.TurnStarted{})
+		nested := func(id string, e event.Event) event.AgentEvent {
+			raw, err := json.Marshal(event.Record{Seq: 1, Event: e})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return event.AgentEvent{AgentID: id, Record: raw}
+		}
+		use := event.ModelResponse{Request: 7, Model: "m", Status: "completed", Usage: event.Usage{Input: 5}}
+		for _, e := range []event.Event{event.RunStarted{Model: "m"}, event.ModelRequest{Request: 7, Model: "m"}, use,
+			nested("agent-2", event.RunStarted{Model: "deep"}), nested("agent-2", event.ModelRequest{Request: 8, Model: "deep"}), nested("agent-2", event.RunCompleted{ExitCode: 1, Class: "x"}),
+			event.RunCompleted{}} {
+			l.Emit(nested("agent-1", e))
+		}
 		for _, e := range []event.Event{event.PolicyDecision{Action: "network", Subject: "h:1", Outcome: "denied"}, event.ToolCompleted{Tool: "exec_command", Status: event.Completed}, event.Notice{Class: "x"}} {
 			raw, err := json.Marshal(event.Record{Seq: 1, Event: e})
 			if err != nil {
@@ -250,6 +265,22 @@ func TestAgents(t *testing.T) {
 	seen := map[string]string{}
 	for _, r := range c.records() {
 		seen[r.EventName] = values(r.Attributes)["agent_name"]
+	}
+	spans := map[string]string{} // name of each span by id
+	parents := map[string]string{}
+	for _, sp := range c.spans() {
+		name := sp.Name
+		if id := values(sp.Attributes)["gen_ai.agent.id"]; id != "" {
+			name += " " + id
+		}
+		spans[string(sp.SpanId)] = name
+		parents[name] = string(sp.ParentSpanId)
+	}
+	for child, parent := range map[string]string{"invoke_agent sub-agent agent-1": "turn", "invoke_agent sub-agent agent-2": "invoke_agent sub-agent agent-1",
+		"chat m": "invoke_agent sub-agent agent-1", "chat deep": "invoke_agent sub-agent agent-2"} {
+		if got := spans[parents[child]]; got != parent {
+			t.Errorf("the span %q is below %q, want %q (%v)", child, got, parent, spans)
+		}
 	}
 	if seen["codex.tool_decision"] != "agent-1" || seen["codex.tool_result"] != "agent-1" || c.series()["nightshift.denial"] == nil {
 		t.Errorf("%v", seen)

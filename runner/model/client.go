@@ -200,13 +200,17 @@ var errStopped = errors.New("the caller stopped reading")
 // run makes attempts until one succeeds or none is left.
 func (c *Client) run(ctx context.Context, k *call) {
 	k.number = int(c.requests.Add(1))
+	emit := c.o.Emit
+	if k.Emit != nil {
+		emit = k.Emit
+	}
 	s := &schedule{requestMax: max(*c.o.RequestMaxRetries, 0), streamMax: max(*c.o.StreamMaxRetries, 0), budget: c.o.RetryBudget, rand: c.o.Rand}
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
 			k.yield(Delta{}, context.Cause(ctx))
 			return
 		}
-		c.o.Emit(event.ModelRequest{Request: k.number, Attempt: attempt, Purpose: k.Purpose, Model: k.Model, Bytes: len(k.body), Items: len(k.Input)})
+		emit(event.ModelRequest{Request: k.number, Attempt: attempt, Purpose: k.Purpose, Model: k.Model, Bytes: len(k.body), Items: len(k.Input)})
 		begin := c.o.Now()
 		done, f := c.attempt(ctx, k, begin)
 		if f != nil && f.broken != nil && !k.yield(Delta{Broken: f.broken}, nil) {
@@ -215,7 +219,7 @@ func (c *Client) run(ctx context.Context, k *call) {
 		switch {
 		case f == nil:
 			done.Attempts = attempt
-			c.o.Emit(event.ModelResponse{
+			emit(event.ModelResponse{
 				Request: k.number, Model: done.Model, ResponseID: done.ID, ServiceID: done.ServiceID, Status: done.Status,
 				Usage: done.Usage, FirstEventMS: done.FirstEvent.Milliseconds(), DurationMS: done.Duration.Milliseconds(),
 			})
@@ -241,7 +245,7 @@ func (c *Client) run(ctx context.Context, k *call) {
 			k.yield(Delta{}, f.err)
 			return
 		}
-		c.o.Emit(event.ModelRetried{
+		emit(event.ModelRetried{
 			Request: k.number, Attempt: re.Attempt, Max: re.Max, Layer: re.Layer, Class: f.err.Class,
 			Status: f.err.Status, Message: f.err.Message, DelayMS: re.Delay.Milliseconds(),
 		})

@@ -34,6 +34,9 @@ type Request struct {
 	Headers   http.Header
 	Purpose   string // turn, compaction, final_answer, repair, review
 	MaxTokens int64
+	// Emit takes the records of this request instead of Options.Emit: a sub-agent
+	// has a log of its own. Nil leaves them there.
+	Emit func(event.Event)
 }
 
 // Delta is one step of a response. Exactly one field is set.
