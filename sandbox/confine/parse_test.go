@@ -168,3 +168,23 @@ func TestNumberAfter(t *testing.T) {
 		t.Error(n)
 	}
 }
+
+func TestWasted(t *testing.T) {
+	const million = 1_000_000
+	for _, c := range []struct {
+		before, now space
+		want        bool
+	}{
+		{space{100, 4 * million}, space{60, 4 * million}, false},
+		{space{100, 4 * million}, space{40, 4 * million}, true},
+		{space{100, 4 * million}, space{100, 3 * million}, false},
+		{space{100, 4 * million}, space{100, 1 * million}, true},
+		{space{100, 150_000}, space{100, 60_000}, false}, // a small file system that is for such use
+		{space{100, 0}, space{100, 0}, false},            // does not count files
+		{space{40, 10}, space{100, 20}, false},           // somebody else tidied up
+	} {
+		if got := c.before.wasted(c.now, 50); got != c.want {
+			t.Errorf("%+v, then %+v: %v", c.before, c.now, got)
+		}
+	}
+}

@@ -39,7 +39,7 @@ type watcher struct {
 
 	mu      sync.Mutex
 	limits  map[uint32]Limits // of single commands
-	free    []int64           // of disks, when the first running command began
+	free    []space           // of disks, when the first running command began
 	running int
 	killed  map[uint32]uint32
 	wake    chan struct{}
@@ -159,7 +159,7 @@ func (w *watcher) look() {
 		w.kill(most(func(u use) int64 { return u.procs }), killedProcesses)
 	}
 	for i, now := range freeSpace(w.disks) {
-		if w.disk > 0 && i < len(free) && free[i]-now > w.disk {
+		if w.disk > 0 && i < len(free) && free[i].wasted(now, w.disk) {
 			for id := range uses {
 				w.kill(id, killedDisk)
 			}
@@ -177,13 +177,31 @@ func (w *watcher) kill(id uint32, reason uint32) {
 	w.in.kill(id)
 }
 
-// freeSpace is what is left on each file system, in bytes.
-func freeSpace(dirs []string) []int64 {
-	out := make([]int64, len(dirs))
+// space is what is left on a file system.
+type space struct {
+	bytes int64
+	files int64 // 0 where the file system does not count them
+}
+
+// manyFiles is how many new files nobody minds. More may use up half of what the
+// file system has left: without any, nothing works on the machine any more,
+// though its disk is empty.
+const manyFiles = 100_000
+
+// wasted tells whether what was free before and is not now is too much: more
+// than so many bytes, or more files than is good for the file system.
+func (before space) wasted(now space, bytes int64) bool {
+	files := before.files - now.files
+	return before.bytes-now.bytes > bytes || files > manyFiles && now.files < before.files/2
+}
+
+// freeSpace is what is left on each file system.
+func freeSpace(dirs []string) []space {
+	out := make([]space, len(dirs))
 	for i, d := range dirs {
 		var st unix.Statfs_t
 		if unix.Statfs(d, &st) == nil {
-			out[i] = int64(st.Bavail) * st.Bsize
+			out[i] = space{int64(st.Bavail) * st.Bsize, int64(st.Ffree)}
 		}
 	}
 	return out
