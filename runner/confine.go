@@ -1,16 +1,13 @@
 package runner
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -184,15 +181,20 @@ func (c *Confinement) checkRoots(roots []string, o ConfineOptions) error {
 // that a CI system chose, often the workspace: no login reads start-up files
 // there.
 func (o ConfineOptions) borrowedHome() bool {
-	own := o.accountHome
-	if own == "" {
-		account, err := user.LookupId(strconv.Itoa(os.Getuid()))
-		if err != nil {
-			return true // this user has no home
-		}
-		own = account.HomeDir
+	own := o.ownHome()
+	return own == "" || realPath(own) != realPath(o.UserHome)
+}
+
+// ownHome is the home folder of the account, "" if it has none.
+func (o ConfineOptions) ownHome() string {
+	if o.accountHome != "" {
+		return o.accountHome
 	}
-	return realPath(own) != realPath(o.UserHome)
+	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return ""
+	}
+	return account.HomeDir
 }
 
 // existing leaves out writable folders that do not exist: nothing can be opened
@@ -221,65 +223,6 @@ func (c *Confinement) openHostTmp(s policy.SandboxConfig) {
 	if dir, ok := c.lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(realPath(dir), "/tmp") {
 		c.Spec.Write = append(c.Spec.Write, dir)
 	}
-}
-
-// deny lists what commands must not read: what policy says, what no command has
-// a reason to read, and the files through which a CI job is steered.
-func (c *Confinement) deny(configured []string, o ConfineOptions) {
-	list := slices.Clone(configured)
-	list = append(list, c.controlFiles()...)
-	list = append(list, c.forbiddenPrograms(o.Policy.ForbiddenExecutables())...)
-	for _, d := range sandbox.DefaultDeny(o.UserHome, o.Home) {
-		// Somebody who works below such a folder wants it: what lies in it is
-		// denied one by one then, by policy.
-		if !c.holdsWork(d) {
-			list = append(list, d)
-		}
-	}
-	c.Spec.Reveal = append(sandbox.DefaultReveal(o.UserHome, o.Home), configuredParts(o.Policy.Config(), o.Home)...)
-	slices.Sort(list)
-	c.Spec.Deny = slices.Compact(list)
-}
-
-// holdsWork tells whether the working folder or a writable one lies in dir.
-func (c *Confinement) holdsWork(dir string) bool {
-	dir = realPath(dir)
-	return within(c.workdir, dir) || slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(realPath(r), dir) })
-}
-
-// controlVariables name files that set variables, paths and outputs of later
-// steps of a job, or that hold the credentials of a service account.
-var controlVariables = []string{
-	"GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY",
-	"BASH_ENV", "BUILDKITE_ENV_FILE", "TEAMCITY_BUILD_PROPERTIES_FILE", "DRONE_OUTPUT", "CIRCLE_INTERNAL_CONFIG",
-	"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_GHA_CREDS_PATH", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", "CLOUDSDK_CONFIG",
-	"AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-	"AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE", "KUBECONFIG", "DOCKER_CONFIG", "NETRC", "GNUPGHOME", "OPENAI_IDENTITY_TOKEN_FILE",
-}
-
-// controlFiles are the paths that the environment names as such. One that holds
-// the work is left alone: covering it would stop the run.
-func (c *Confinement) controlFiles() []string {
-	var list []string
-	add := func(path string) {
-		if filepath.IsAbs(path) && path != "/" && !c.holdsWork(path) {
-			list = append(list, filepath.Clean(path))
-		}
-	}
-	for _, name := range controlVariables {
-		value, _ := c.lookupEnv(name)
-		for _, path := range filepath.SplitList(value) {
-			add(path)
-			// The service makes new files beside it for every step.
-			if dir := filepath.Dir(path); filepath.Base(dir) == "_runner_file_commands" {
-				add(dir)
-			}
-		}
-	}
-	if dir, ok := c.lookupEnv("CI_PROJECT_DIR"); ok && dir != "" {
-		add(filepath.Clean(dir) + ".tmp") // GitLab's variables of type "file"
-	}
-	return list
 }
 
 // openPrivate makes the run's private writable folder, for the caches of build
@@ -313,57 +256,6 @@ func (c *Confinement) openPrivate(s policy.SandboxConfig, o ConfineOptions) erro
 		return nil
 	}
 	return c.openCaches()
-}
-
-// gitCredentials looks for a token that a checkout step left in the repository's
-// configuration. Commands need that file to use git, so the token can only be
-// masked, and the user told.
-func (c *Confinement) gitCredentials() {
-	if c.facts.CommonDir == "" {
-		return
-	}
-	file := filepath.Join(c.facts.CommonDir, "config")
-	if found := credentialsIn(file); len(found) > 0 {
-		c.Secrets["git-config"] = found
-		c.Notices = append(c.Notices, event.Notice{Class: "git_credentials",
-			Message: "the repository's configuration holds a credential that commands can read; it is masked in the output",
-			Origin:  file, Hint: "check out with persist-credentials: false"})
-	}
-}
-
-// maxGitConfig bounds the configuration that is searched, in bytes.
-const maxGitConfig = 1 << 20
-
-// credentialsIn returns the values of authorization headers, and of passwords
-// in URLs, in a git configuration file.
-func credentialsIn(file string) []string {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // not to wait at a pipe
-	if err != nil {
-		return nil // git will say so
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil
-	}
-	var found []string
-	lines := bufio.NewScanner(io.LimitReader(f, maxGitConfig))
-	for lines.Scan() {
-		key, value, _ := strings.Cut(strings.TrimSpace(lines.Text()), "=")
-		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
-		switch {
-		case key == "extraheader":
-			found = append(found, headerSecrets(value)...)
-		case strings.HasSuffix(key, "url"):
-			if _, rest, ok := strings.Cut(value, "://"); ok {
-				if user, _, ok := strings.Cut(rest, "@"); ok && !strings.Contains(user, "/") {
-					if _, password, ok := strings.Cut(user, ":"); ok {
-						found = append(found, password)
-					}
-				}
-			}
-		}
-	}
-	return found
 }
 
 // Event says what is enforced, guarantee by guarantee.
@@ -443,60 +335,4 @@ func realPath(path string) string {
 func isFolder(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
-}
-
-// forbiddenPrograms finds the files of programs that a rule forbids outright, so
-// that they cannot be executed either where the rule's reader cannot look (an
-// interpreter, a script on disk). A link to a program of another name (busybox,
-// coreutils) stays: covering its target would take other programs away.
-func (c *Confinement) forbiddenPrograms(names []string) []string {
-	path, _ := c.lookupEnv("PATH")
-	dirs := append(filepath.SplitList(path), "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
-	var out []string
-	for _, name := range names {
-		candidates := []string{name}
-		if !filepath.IsAbs(name) {
-			candidates = nil
-			for _, d := range dirs {
-				candidates = append(candidates, filepath.Join(d, name))
-			}
-		}
-		for _, p := range candidates {
-			real, err := filepath.EvalSymlinks(p)
-			if err == nil && strings.HasPrefix(filepath.Base(real), filepath.Base(name)) && !slices.Contains(out, real) {
-				out = append(out, real)
-			}
-		}
-	}
-	return out
-}
-
-// secretParts are what CODEX_HOME holds that no command may read, whatever the
-// configuration names.
-var secretParts = []string{"auth", "config.toml", ".config.toml", ".auth", "sessions", "history", ".credentials", "rescue"}
-
-// configuredParts are the files and folders below home that MCP servers and
-// hooks of the configuration name: a server that cannot read its own script is
-// of no use.
-func configuredParts(cfg *policy.Config, home string) []string {
-	var named []string
-	for _, s := range cfg.MCPServers {
-		named = append(append(named, s.Command, s.Cwd), s.Args...)
-	}
-	for _, h := range cfg.Hooks {
-		named = append(named, strings.FieldsFunc(h.Command, func(r rune) bool { return strings.ContainsRune(" \t\n;&|<>()\"'", r) })...)
-	}
-	named = append(named, cfg.Notify...)
-	var out []string
-	for _, n := range named {
-		rest, below := strings.CutPrefix(filepath.Clean(n), home+"/")
-		first, _, _ := strings.Cut(rest, "/")
-		if !below || first == "" || slices.ContainsFunc(secretParts, func(p string) bool { return strings.HasPrefix(first, p) || strings.HasSuffix(first, ".config.toml") }) {
-			continue
-		}
-		if part := filepath.Join(home, first); !slices.Contains(out, part) && exists(part) {
-			out = append(out, part)
-		}
-	}
-	return out
 }

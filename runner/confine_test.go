@@ -343,17 +343,27 @@ func TestControlFiles(t *testing.T) {
 	files = append(files, p.write(commands+"/set_env_2", "CONTROL-CANARY\n"))
 	p.env = append(p.env, "CI_PROJECT_DIR="+p.ws)
 	files = append(files, p.write(p.ws+".tmp/DEPLOY_KEY", "CONTROL-CANARY\n"))
+	// The script of the very step, with its secrets written out, and the login of
+	// the agent; other files there are for commands.
+	p.env = append(p.env, "RUNNER_TEMP="+p.base+"/agent/_work/_temp", "WORKSPACE="+p.base+"/job")
+	files = append(files, p.write("agent/_work/_temp/0f8fad5b-d9cb-469f-a165-70867728950e.sh", "CONTROL-CANARY\n"),
+		p.write("agent/.credentials", "CONTROL-CANARY\n"), p.write("agent/.credentials_rsaparams", "CONTROL-CANARY\n"),
+		p.write("job@tmp/secretFiles/1/key", "CONTROL-CANARY\n"))
+	add("AGENT_TEMPDIRECTORY", p.base+"/azure/key.pem")
+	p.env = append(p.env, "WORKSPACE_TMP="+p.runtime+"/..") // holds the run's own files and the workspace
+	p.write("agent/.runner", "{}")
+	p.write("agent/_work/_temp/plain.txt", "for commands\n")
 	// One that holds the work itself cannot be covered.
 	p.env = append(p.env, "KUBECONFIG="+p.base+":"+p.base+"/kube.yaml")
 	files = append(files, p.write("kube.yaml", "CONTROL-CANARY\n"))
 
 	c, o := p.confine("workspace-write")
-	script := "env; "
+	script := "env; cat " + p.base + "/agent/_work/_temp/plain.txt; "
 	for _, f := range files {
 		script += "cat " + f + "; echo POISON >> " + f + "; rm -f " + f + "; "
 	}
 	out, _ := p.run(c, o, script+"echo done > done; cat done")
-	if strings.Contains(out, "CONTROL-CANARY") || !strings.Contains(out, "done") {
+	if strings.Contains(out, "CONTROL-CANARY") || !strings.Contains(out, "done") || !strings.Contains(out, "for commands") {
 		t.Errorf("%s", out)
 	}
 	for _, f := range files {
@@ -393,6 +403,21 @@ func TestCommitInLinkedWorktree(t *testing.T) {
 	}
 }
 
+// A job's temporary folder is closed although the run has its own files there.
+func TestRuntimeInTheJobsFolder(t *testing.T) {
+	p := newPlace(t)
+	p.runtime = p.base + "/jobtmp/deep/nightshift-1"
+	p.write(p.runtime+"/x", "")
+	secret := p.write("jobtmp/secret", "CONTROL-CANARY\n")
+	p.write("jobtmp/deep/secret", "CONTROL-CANARY\n")
+	p.env = append(p.env, "AGENT_TEMPDIRECTORY="+p.base+"/jobtmp")
+	c, o := p.confine("workspace-write")
+	out, _ := p.run(c, o, "cat "+secret+" "+p.base+"/jobtmp/deep/secret; echo x > $GOCACHE.x && echo done")
+	if strings.Contains(out, "CONTROL-CANARY") || !strings.Contains(out, "done") {
+		t.Errorf("%s", out)
+	}
+}
+
 func TestGitCredentials(t *testing.T) {
 	p := newPlace(t)
 	p.git(p.ws, "init", "-q")
@@ -403,6 +428,16 @@ func TestGitCredentials(t *testing.T) {
 	p.git(p.ws, "remote", "add", "plain", "https://example.com/user@host:x/r.git")
 	c, _ := p.confine("workspace-write")
 	if got := c.Secrets["git-config"]; !slices.Equal(got, []string{header, "ghs_0123456789abcdef", "url-password"}) {
+		t.Errorf("%q", got)
+	}
+	// Where newer checkout steps and submodules have it.
+	p.git(p.ws, "config", "--unset-all", "http.https://example.com/.extraheader")
+	p.write("temp/git-credentials-1.config", "[http \"https://example.com/\"]\n\textraheader = AUTHORIZATION: bearer included-0123456789\n[include]\n\tpath = more.config\n")
+	p.write("temp/more.config", "[http]\n\textraheader = X: more-0123456789\n[include]\npath = git-credentials-1.config\n")
+	p.git(p.ws, "config", "includeIf.gitdir:"+p.ws+"/.git.path", p.base+"/temp/git-credentials-1.config")
+	p.write(p.ws+"/.git/modules/sub/config", "[remote \"o\"]\n\turl = https://a:module-password@example.com/s.git\n")
+	c, _ = p.confine("workspace-write")
+	if got := c.Secrets["git-config"]; !slices.Equal(got, []string{"url-password", "module-password", "included-0123456789", "more-0123456789"}) {
 		t.Errorf("%q", got)
 	}
 	if len(c.Notices) != 1 || c.Notices[0].Class != "git_credentials" || strings.Contains(c.Notices[0].Message, "ghs_") {

@@ -55,7 +55,7 @@ var homeSecrets = []string{
 	".cargo/credentials.toml", ".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties", ".nuget/NuGet/NuGet.Config",
 	".composer/auth.json", ".config/composer/auth.json", ".terraform.d/credentials.tfrc.json", ".terraformrc",
 	".pgpass", ".my.cnf", ".mylogin.cnf", ".config/op", ".config/sops", ".config/rclone", ".boto", ".s3cfg",
-	".claude", ".claude.json", ".gemini", ".config/openai",
+	".gitlab-runner/config.toml", ".buildkite-agent", ".claude", ".claude.json", ".gemini", ".config/openai",
 	".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history",
 }
 
@@ -64,7 +64,8 @@ var systemSecrets = []string{
 	"/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_dsa_key",
 	"/etc/ssl/private", "/etc/pki/tls/private", "/etc/krb5.keytab", "/etc/NetworkManager/system-connections", "/etc/wireguard",
 	"/etc/rancher/k3s/k3s.yaml", "/etc/kubernetes/admin.conf", "/etc/kubernetes/pki", "/var/lib/kubelet/pki",
-	"/var/lib/docker", "/var/lib/containerd", "/var/lib/cloud/instance/user-data.txt",
+	"/etc/gitlab-runner/config.toml", "/etc/buildkite-agent/buildkite-agent.cfg", "/var/lib/jenkins/secrets", "/var/jenkins_home/secrets",
+	"/etc/docker/key.json", "/var/lib/docker", "/var/lib/containerd", "/var/lib/cloud/instance/user-data.txt",
 }
 
 // CleanEnv returns environ without what could hold a secret or lead to a

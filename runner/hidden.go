@@ -1,0 +1,282 @@
+package runner
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+// What commands must not read, or what must at least not be told.
+
+// deny lists what commands must not read: what policy says, what no command has
+// a reason to read, and the files through which a CI job is steered.
+func (c *Confinement) deny(configured []string, o ConfineOptions) {
+	list := slices.Clone(configured)
+	list = append(list, c.controlFiles(o.Runtime)...)
+	list = append(list, c.forbiddenPrograms(o.Policy.ForbiddenExecutables())...)
+	secrets := sandbox.DefaultDeny(o.UserHome, o.Home)
+	// HOME may be one that a CI system chose; keys lie in the account's own too.
+	if own := o.ownHome(); own != "" && own != o.UserHome {
+		secrets = append(secrets, sandbox.DefaultDeny(own, "")...)
+	}
+	for _, d := range secrets {
+		// Somebody who works below such a folder wants it: what lies in it is
+		// denied one by one then, by policy.
+		if !c.holdsWork(d) {
+			list = append(list, d)
+		}
+	}
+	c.Spec.Reveal = append(sandbox.DefaultReveal(o.UserHome, o.Home), configuredParts(o.Policy.Config(), o.Home)...)
+	slices.Sort(list)
+	c.Spec.Deny = slices.Compact(list)
+}
+
+// holdsWork tells whether the working folder or a writable one lies in dir.
+func (c *Confinement) holdsWork(dir string) bool {
+	dir = realPath(dir)
+	return within(c.workdir, dir) || slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(realPath(r), dir) })
+}
+
+// controlVariables name files that set variables, paths and outputs of later
+// steps of a job, or that hold the credentials of a service account.
+var controlVariables = []string{
+	"GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY",
+	"BASH_ENV", "BUILDKITE_ENV_FILE", "TEAMCITY_BUILD_PROPERTIES_FILE", "DRONE_OUTPUT", "CIRCLE_INTERNAL_CONFIG",
+	"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_GHA_CREDS_PATH", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", "CLOUDSDK_CONFIG",
+	"AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+	"AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE", "KUBECONFIG", "DOCKER_CONFIG", "NETRC", "GNUPGHOME", "OPENAI_IDENTITY_TOKEN_FILE",
+	"BUILDKITE_CONFIG_PATH", "AGENT_TEMPDIRECTORY", "WORKSPACE_TMP", "VAULT_TOKEN_FILE", "SOPS_AGE_KEY_FILE", "ANSIBLE_VAULT_PASSWORD_FILE",
+}
+
+// stepScript is the name that a GitHub runner gives the script of a step. The
+// values of the secrets that the workflow writes into it stand there in full.
+var stepScript = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.[a-z0-9]+$`)
+
+// agentFiles are those with which an agent of GitHub or Azure logs in, and its
+// settings, in its own folder.
+func agentFiles(dir string, add func(string)) {
+	if !exists(filepath.Join(dir, ".runner")) && !exists(filepath.Join(dir, ".agent")) {
+		return
+	}
+	for _, name := range []string{".credentials", ".credentials_rsaparams", ".credentials_migrated", ".credential_store", ".env", "_diag"} {
+		add(filepath.Join(dir, name))
+	}
+}
+
+// controlFiles are the paths that the environment names as such. One that holds
+// the work is left alone: covering it would stop the run.
+//
+// A temporary folder of the job may hold the run's own, which commands use in
+// part: then what lies beside that is listed.
+func (c *Confinement) controlFiles(runtime string) []string {
+	var list []string
+	var add func(string)
+	add = func(path string) {
+		switch {
+		case !filepath.IsAbs(path) || path == "/" || c.holdsWork(path) || runtime != "" && realPath(path) == realPath(runtime):
+		case runtime != "" && within(realPath(runtime), realPath(path)):
+			entries, err := os.ReadDir(path)
+			if err != nil {
+				return // the run's own folder lies there and can be reached: it is readable
+			}
+			for _, e := range entries {
+				add(filepath.Join(path, e.Name()))
+			}
+		default:
+			list = append(list, filepath.Clean(path))
+		}
+	}
+	for _, name := range controlVariables {
+		value, _ := c.lookupEnv(name)
+		for _, path := range filepath.SplitList(value) {
+			add(path)
+			// The service makes new files beside it for every step.
+			if dir := filepath.Dir(path); filepath.Base(dir) == "_runner_file_commands" {
+				add(dir)
+			}
+		}
+	}
+	folder := func(name string, do func(dir string)) {
+		if dir, ok := c.lookupEnv(name); ok && filepath.IsAbs(dir) {
+			do(filepath.Clean(dir))
+		}
+	}
+	folder("CI_PROJECT_DIR", func(dir string) { add(dir + ".tmp") }) // GitLab's variables of type "file"
+	folder("WORKSPACE", func(dir string) { add(dir + "@tmp") })      // Jenkins' scripts and secret files
+	folder("AGENT_HOMEDIRECTORY", func(dir string) { agentFiles(dir, add) })
+	folder("RUNNER_TEMP", func(dir string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return // no folder of a runner
+		}
+		for _, e := range entries {
+			if stepScript.MatchString(e.Name()) {
+				add(filepath.Join(dir, e.Name()))
+			}
+		}
+		agentFiles(filepath.Dir(filepath.Dir(dir)), add) // of _work/_temp
+	})
+	return list
+}
+
+// gitCredentials looks for a token that a checkout step left in the repository's
+// configuration. Commands need that file to use git, so the token can only be
+// masked, and the user told.
+func (c *Confinement) gitCredentials() {
+	if c.facts.CommonDir == "" {
+		return
+	}
+	files := []string{filepath.Join(c.facts.CommonDir, "config"), filepath.Join(c.facts.GitDir, "config.worktree")}
+	if modules, err := filepath.Glob(globQuote(c.facts.CommonDir) + "/modules/*/config"); err == nil {
+		files = append(files, modules[:min(len(modules), maxGitConfigs)]...)
+	}
+	var found []string
+	origin, seen := "", map[string]bool{}
+	for len(files) > 0 && len(seen) < maxGitConfigs {
+		file := files[0]
+		files = files[1:]
+		if seen[file] {
+			continue
+		}
+		seen[file] = true
+		secrets, included := credentialsIn(file)
+		for _, s := range secrets {
+			if !slices.Contains(found, s) {
+				found = append(found, s)
+			}
+		}
+		if len(secrets) > 0 && origin == "" {
+			origin = file
+		}
+		for _, name := range included {
+			if rest, ok := strings.CutPrefix(name, "~/"); ok {
+				name = filepath.Join(c.userHome, rest)
+			} else if !filepath.IsAbs(name) {
+				name = filepath.Join(filepath.Dir(file), name)
+			}
+			files = append(files, name)
+		}
+	}
+	if len(found) > 0 {
+		c.Secrets["git-config"] = found
+		c.Notices = append(c.Notices, event.Notice{Class: "git_credentials",
+			Message: "the repository's configuration holds a credential that commands can read; it is masked in the output",
+			Origin:  origin, Hint: "check out with persist-credentials: false"})
+	}
+}
+
+// globQuote makes a path a pattern that matches only itself.
+func globQuote(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// maxGitConfigs bounds the configurations of submodules and the included files
+// that are looked into.
+const maxGitConfigs = 100
+
+// maxGitConfig bounds the configuration that is searched, in bytes.
+const maxGitConfig = 1 << 20
+
+// credentialsIn returns the values of authorization headers, and of passwords
+// in URLs, in a git configuration file, and the files that it includes. Newer
+// checkout steps put the credential into such a file.
+func credentialsIn(file string) (found, included []string) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // not to wait at a pipe
+	if err != nil {
+		return nil, nil // git will say so
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, nil
+	}
+	section := ""
+	lines := bufio.NewScanner(io.LimitReader(f, maxGitConfig))
+	for lines.Scan() {
+		text := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(text, "[") {
+			section = strings.ToLower(text)
+		}
+		key, value, _ := strings.Cut(text, "=")
+		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
+		switch {
+		case key == "path" && strings.HasPrefix(section, "[include"):
+			included = append(included, value)
+		case key == "extraheader":
+			found = append(found, headerSecrets(value)...)
+		case strings.HasSuffix(key, "url"):
+			if _, rest, ok := strings.Cut(value, "://"); ok {
+				if user, _, ok := strings.Cut(rest, "@"); ok && !strings.Contains(user, "/") {
+					if _, password, ok := strings.Cut(user, ":"); ok {
+						found = append(found, password)
+					}
+				}
+			}
+		}
+	}
+	return found, included
+}
+
+// forbiddenPrograms finds the files of programs that a rule forbids outright, so
+// that they cannot be executed either where the rule's reader cannot look (an
+// interpreter, a script on disk). A link to a program of another name (busybox,
+// coreutils) stays: covering its target would take other programs away.
+func (c *Confinement) forbiddenPrograms(names []string) []string {
+	path, _ := c.lookupEnv("PATH")
+	dirs := append(filepath.SplitList(path), "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+	var out []string
+	for _, name := range names {
+		candidates := []string{name}
+		if !filepath.IsAbs(name) {
+			candidates = nil
+			for _, d := range dirs {
+				candidates = append(candidates, filepath.Join(d, name))
+			}
+		}
+		for _, p := range candidates {
+			real, err := filepath.EvalSymlinks(p)
+			if err == nil && strings.HasPrefix(filepath.Base(real), filepath.Base(name)) && !slices.Contains(out, real) {
+				out = append(out, real)
+			}
+		}
+	}
+	return out
+}
+
+// secretParts are what CODEX_HOME holds that no command may read, whatever the
+// configuration names.
+var secretParts = []string{"auth", "config.toml", ".config.toml", ".auth", "sessions", "history", ".credentials", "rescue"}
+
+// configuredParts are the files and folders below home that MCP servers and
+// hooks of the configuration name: a server that cannot read its own script is
+// of no use.
+func configuredParts(cfg *policy.Config, home string) []string {
+	var named []string
+	for _, s := range cfg.MCPServers {
+		named = append(append(named, s.Command, s.Cwd), s.Args...)
+	}
+	for _, h := range cfg.Hooks {
+		named = append(named, strings.FieldsFunc(h.Command, func(r rune) bool { return strings.ContainsRune(" \t\n;&|<>()\"'", r) })...)
+	}
+	named = append(named, cfg.Notify...)
+	var out []string
+	for _, n := range named {
+		rest, below := strings.CutPrefix(filepath.Clean(n), home+"/")
+		first, _, _ := strings.Cut(rest, "/")
+		if !below || first == "" || slices.ContainsFunc(secretParts, func(p string) bool { return strings.HasPrefix(first, p) || strings.HasSuffix(first, ".config.toml") }) {
+			continue
+		}
+		if part := filepath.Join(home, first); !slices.Contains(out, part) && exists(part) {
+			out = append(out, part)
+		}
+	}
+	return out
+}
