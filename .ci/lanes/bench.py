@@ -1,42 +1,81 @@
-"""Starts two programs in turn against one scripted model server and compares
-whole processes: start to first request, last answer to exit, wall and CPU time,
-peak memory, requests and bytes. See slow-bench.sh."""
+"""Starts three programs in turn against one scripted model server and compares
+whole processes: ours, the reference, and a floor that does the least there is
+(floor.go). Medians and ratios; see slow-bench.sh."""
 import http.server, json, os, shutil, statistics, subprocess, sys, tempfile, threading, time
 
 RUNS = int(sys.argv[1])
-HERE = {"ours": os.environ["NIGHTSHIFT"], "reference": os.environ["REFERENCE"]}
+PARTS = set(sys.argv[2:])
+PROGRAMS = {"ours": os.environ["NIGHTSHIFT"], "reference": os.environ["REFERENCE"], "floor": os.environ["FLOOR"]}
 
 
 def event(kind, **more):
     return ("event: %s\ndata: %s\n\n" % (kind, json.dumps({"type": kind, **more}))).encode()
 
 
+class Session:
+    """What one process asked for. The server finds it by the path it was given."""
+    def __init__(self, calls=0, deltas=0, command="true", watch=False):
+        self.calls, self.deltas, self.command, self.watch = calls, deltas, command, watch
+        self.first = self.last = self.process = None
+        self.count = self.sent = self.pss = 0
+
+
+SESSIONS = {}
+
+
+def tree(pid):
+    children = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % name) as f:
+                children.setdefault(int(f.read().rpartition(")")[2].split()[1]), []).append(int(name))
+        except OSError:
+            pass
+    todo, found = [pid], []
+    while todo:
+        p = todo.pop()
+        found.append(p)
+        todo += children.get(p, [])
+    return found
+
+
+def pss(pid):
+    """KiB of a process and its descendants, shared pages divided among their users."""
+    total = 0
+    for p in tree(pid):
+        try:
+            with open("/proc/%d/smaps_rollup" % p) as f:
+                total += sum(int(l.split()[1]) for l in f if l.startswith("Pss:"))
+        except OSError:
+            pass
+    return total
+
+
 class Model(http.server.BaseHTTPRequestHandler):
     """One answer for each POST: `calls` tool calls one after the other, then a message."""
     protocol_version = "HTTP/1.1"
-    calls, deltas, first, last, count, sent = 0, 0, None, None, 0, 0
 
     def log_message(self, *_):
         pass
 
     def do_POST(self):
-        cls = Model
+        s = SESSIONS[self.path.split("/")[1]]
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        now = time.monotonic()
-        cls.first = cls.first or now
-        cls.sent += len(body)
-        n = cls.count
-        cls.count += 1
-        if n < cls.calls:
+        s.first = s.first or time.monotonic()
+        s.sent += len(body)
+        n = s.count
+        s.count += 1
+        if s.watch and s.process:
+            s.pss = max(s.pss, pss(s.process.pid))
+        if n < s.calls:
             item = {"type": "function_call", "id": "fc_%d" % n, "call_id": "call_%d" % n, "name": "exec_command", "status": "completed",
-                    "arguments": json.dumps({"cmd": cls.command, "login": False})}
+                    "arguments": json.dumps({"cmd": s.command, "login": False})}
         else:
             item = {"type": "message", "id": "msg_%d" % n, "role": "assistant", "status": "completed",
                     "content": [{"type": "output_text", "text": "done", "annotations": []}]}
         out = event("response.created", response={"id": "r%d" % n}) + event("response.output_item.added", output_index=0, item=item)
-        if n >= cls.calls:
-            delta = event("response.output_text.delta", item_id=item["id"], output_index=0, content_index=0, delta="word ")
-            out += delta * cls.deltas
+        if n >= s.calls:
+            out += event("response.output_text.delta", item_id=item["id"], output_index=0, content_index=0, delta="word ") * s.deltas
         out += event("response.output_item.done", output_index=0, item=item)
         out += event("response.completed", response={"id": "r%d" % n, "status": "completed", "output": [item], "usage": {
             "input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 10,
@@ -47,73 +86,143 @@ class Model(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(out)
         self.wfile.flush()
-        cls.last = time.monotonic()
+        s.last = time.monotonic()
 
 
-def once(program, base, args, port, calls=0, deltas=0, command="true"):
-    Model.calls, Model.deltas, Model.command = calls, deltas, command
-    Model.first = Model.last = None
-    Model.count = Model.sent = 0
-    env = {"PATH": os.environ["PATH"], "HOME": base + "/user", "CODEX_HOME": base + "/home", "LANG": "C.UTF-8", "TERM": "dumb", "MOCK_API_KEY": "sk-fake-0000000000"}
-    start = time.monotonic()
-    p = subprocess.Popen([program, "exec", "--json", "--ephemeral"] + args + ["hi"], cwd=base + "/ws", env=env, stdin=subprocess.DEVNULL,
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(p.pid, 0)
-    end = time.monotonic()
-    if os.waitstatus_to_exitcode(status) != 0 or Model.first is None:
-        sys.exit("%s ended with %s after %d requests" % (program, os.waitstatus_to_exitcode(status), Model.count))
-    return {"first request ms": (Model.first - start) * 1e3, "last answer to exit ms": (end - Model.last) * 1e3, "wall ms": (end - start) * 1e3,
-            "cpu ms": (usage.ru_utime + usage.ru_stime) * 1e3, "peak MiB": usage.ru_maxrss / 1024, "requests": Model.count, "bytes sent": Model.sent}
+class Bench:
+    def __init__(self, base):
+        self.base = base
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+        self.server.request_queue_size = 128
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.serial = 0
+
+    def start(self, who, args, session):
+        self.serial += 1
+        key = "s%d" % self.serial
+        SESSIONS[key] = session
+        url = "http://127.0.0.1:%d/%s/v1" % (self.server.server_address[1], key)
+        home = "%s/%s" % (self.base, key)
+        os.mkdir(home)
+        with open(home + "/config.toml", "w") as f:
+            f.write('model = "gpt-5.5"\nmodel_provider = "mock"\n[model_providers.mock]\nname = "mock"\nbase_url = "%s"\n'
+                    'wire_api = "responses"\nenv_key = "MOCK_API_KEY"\n[analytics]\nenabled = false\n' % url)
+        env = {"PATH": os.environ["PATH"], "HOME": self.base + "/user", "CODEX_HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", "MOCK_API_KEY": "sk-fake-0000000000"}
+        argv = [PROGRAMS[who], url] if who == "floor" else [PROGRAMS[who], "exec", "--json", "--ephemeral"] + args + ["hi"]
+        session.start = time.monotonic()
+        session.process = subprocess.Popen(argv, cwd=self.base + "/ws", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return session
+
+    def finish(self, who, s):
+        _, status, usage = os.wait4(s.process.pid, 0)
+        s.process.returncode = os.waitstatus_to_exitcode(status)
+        end = time.monotonic()
+        if s.process.returncode != 0 or s.first is None:
+            sys.exit("%s ended with %s after %d requests" % (who, s.process.returncode, s.count))
+        return {"first request ms": (s.first - s.start) * 1e3, "last answer to exit ms": (end - s.last) * 1e3, "wall ms": (end - s.start) * 1e3,
+                "cpu ms": (usage.ru_utime + usage.ru_stime) * 1e3, "peak RSS MiB": usage.ru_maxrss / 1024, "PSS of the tree MiB": s.pss / 1024,
+                "requests": s.count, "KB sent": s.sent / 1e3}
+
+    def once(self, who, args, **kw):
+        return self.finish(who, self.start(who, args, Session(**kw)))
+
+    def fleet(self, who, args, size, **kw):
+        begin = time.monotonic()
+        running = [self.start(who, args, Session(**kw)) for _ in range(size)]
+        time.sleep(0.05)
+        peak, stop = [0], threading.Event()
+
+        def watch():
+            while not stop.wait(0.1):
+                peak[0] = max(peak[0], sum(pss(s.process.pid) for s in running if s.process.returncode is None))
+        w = threading.Thread(target=watch)
+        w.start()
+        for s in running:
+            self.finish(who, s)
+        wall = time.monotonic() - begin
+        stop.set()
+        w.join()
+        return {"wall ms": wall * 1e3, "PSS of all MiB": peak[0] / 1024}
+
+    def compare(self, title, args, runs, only=None, one=None, **kw):
+        one = one or self.once
+        rows = {k: [] for k in PROGRAMS}
+        for k in PROGRAMS:
+            one(k, args, **kw)
+        for _ in range(runs):
+            for k in PROGRAMS:
+                rows[k].append(one(k, args, **kw))
+        print("\n| %s (%d runs each, in turn) | ours | reference | floor | ours / reference | ours / floor |\n|---|---|---|---|---|---|" % (title, runs))
+        med = {}
+        for figure in only or rows["ours"][0]:
+            a, b, c = med[figure] = [statistics.median(r[figure] for r in rows[k]) for k in PROGRAMS]
+            print("| %s | %.1f | %.1f | %.1f | %.3f | %.2f |" % (figure, a, b, c, a / b if b else 0, a / c if c else 0), flush=True)
+        return med
 
 
-def compare(title, base, port, args, runs, **kw):
-    rows = {k: [] for k in HERE}
-    for k in HERE:
-        once(HERE[k], base, args, port, **kw)
-    for _ in range(runs):
-        for k in HERE:
-            rows[k].append(once(HERE[k], base, args, port, **kw))
-    print("\n%s (%d runs each, in turn)\n  %-24s %12s %12s %8s" % (title, runs, "", "ours", "reference", "ratio"))
-    med = {}
-    for figure in rows["ours"][0]:
-        a, b = (statistics.median(r[figure] for r in rows[k]) for k in ("ours", "reference"))
-        med[figure] = (a, b)
-        print("  %-24s %12.1f %12.1f %8.3f" % (figure, a, b, a / b if b else 0))
-    return med
+def cold(path):
+    """Drops the file from the page cache: its pages count in a process's memory
+    as they were read, which says nothing about the program, and a file that was
+    just written is kept in far larger pieces than one that was read."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def sandboxed_true(base):
+    """A confined `true` of each: our `sandbox`, the reference's, and bubblewrap."""
+    env = {"PATH": os.environ["PATH"], "HOME": base + "/user", "CODEX_HOME": base + "/user"}
+    argv = {"ours": [PROGRAMS["ours"], "sandbox", "--", "true"], "reference": [PROGRAMS["reference"], "sandbox", "--", "true"],
+            "bubblewrap": ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]}
+    rows = {k: [] for k in argv}
+    for i in range(RUNS + 1):
+        for k in argv:
+            start = time.monotonic()
+            subprocess.run(argv[k], cwd=base + "/ws", env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if i:
+                rows[k].append((time.monotonic() - start) * 1e3)
+    med = {k: statistics.median(v) for k, v in rows.items()}
+    print("\na whole process that runs a confined `true`, ms: " + ", ".join("%s %.1f" % kv for kv in med.items()))
+    return med["bubblewrap"]
+
+
+def want(part):
+    return not PARTS or part in PARTS
 
 
 def main():
     base = tempfile.mkdtemp(prefix="nightshift-bench-", dir="/var/lib" if os.geteuid() == 0 else os.path.expanduser("~"))
     try:
-        for d in ("ws", "home", "user"):
+        for d in ("ws", "user"):
             os.mkdir(base + "/" + d)
         git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
         subprocess.run(git + ["init", "-q", "-b", "main"], cwd=base + "/ws", check=True)
         subprocess.run(git + ["commit", "-q", "--allow-empty", "-m", "start"], cwd=base + "/ws", check=True)
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = server.server_address[1]
-        with open(base + "/home/config.toml", "w") as f:
-            f.write('model = "gpt-5.5"\nmodel_provider = "mock"\n[model_providers.mock]\nname = "mock"\n'
-                    'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\nenv_key = "MOCK_API_KEY"\n[analytics]\nenabled = false\n' % port)
-        plain = compare("one answer", base, port, ["-s", "read-only"], RUNS)
-        few = max(3, RUNS // 3)
-        one = compare("20 sandboxed calls", base, port, ["-s", "workspace-write"], few, calls=20)
-        compare("20 plain calls", base, port, ["-s", "danger-full-access"], few, calls=20)
-        compare("200 sandboxed calls", base, port, ["-s", "workspace-write"], max(1, RUNS // 8), calls=200)
-        compare("50 MiB of output", base, port, ["-s", "read-only"], few, calls=1, command="head -c 52428800 /dev/zero | tr '\\0' x")
-        compare("20 000 deltas", base, port, ["-s", "read-only"], few, deltas=20000)
-        call = [(one["wall ms"][i] - plain["wall ms"][i]) / 20 for i in (0, 1)]
-        floor = []
-        for _ in range(20):
-            start = time.monotonic()
-            subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"], check=True)
-            floor.append((time.monotonic() - start) * 1e3)
-        print("\none sandboxed call: ours %.1f ms, reference %.1f ms (ratio %.3f), bubblewrap alone %.1f ms (ratio %.2f)" % (
-            call[0], call[1], call[0] / call[1], statistics.median(floor), call[0] / statistics.median(floor)))
-        print("binary: ours %.1f MB, reference %.1f MB" % tuple(os.path.getsize(HERE[k]) / 1e6 for k in ("ours", "reference")))
+        for path in PROGRAMS.values():
+            cold(path)
+        b, few = Bench(base), max(3, RUNS // 3)
+        plain = b.compare("one answer", ["-s", "read-only"], RUNS, watch=True)
+        if want("calls"):
+            calls = b.compare("20 sandboxed calls", ["-s", "workspace-write"], few, calls=20, watch=True)
+            b.compare("20 plain calls", ["-s", "danger-full-access"], few, calls=20)
+            b.compare("200 sandboxed calls", ["-s", "workspace-write"], max(1, RUNS // 8), calls=200)
+            floor = sandboxed_true(base)
+            per = [(calls["wall ms"][i] - plain["wall ms"][i]) / 20 for i in range(3)]
+            print("one sandboxed call, ms: ours %.1f, reference %.1f (ratio %.3f), floor %.1f; ours / bubblewrap alone %.2f" % (
+                per[0], per[1], per[0] / per[1], per[2], per[0] / floor))
+        if want("long"):
+            b.compare("1000 sandboxed calls", ["-s", "workspace-write"], 1, calls=1000)
+        if want("streams"):
+            b.compare("50 MiB of output", ["-s", "read-only"], few, calls=1, command="head -c 52428800 /dev/zero | tr '\\0' x")
+            b.compare("20 000 deltas", ["-s", "read-only"], few, deltas=20000)
+        if want("fleet"):
+            for size in (8, 32):
+                b.compare("%d runs at once, 3 calls each" % size, ["-s", "workspace-write"], max(1, few // 2),
+                          one=lambda who, args, size=size, **kw: b.fleet(who, args, size, **kw), calls=3)
+        print("\nbinary: ours %.1f MB, reference %.1f MB" % tuple(os.path.getsize(PROGRAMS[k]) / 1e6 for k in ("ours", "reference")))
     finally:
-        shutil.rmtree(base)
+        shutil.rmtree(base, ignore_errors=True)
 
 
 main()
