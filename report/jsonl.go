@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -28,14 +29,23 @@ func NewJSONL(w io.Writer) *JSONL {
 // reference's stream just stops there, and its SDK takes a turn.failed for the
 // failure of the turn where its caller waits for its own abort. The error event
 // before it tells readers of the stream.
+//
+// The stream is often the log of a CI job, and some services obey "##vso[…]" and
+// "##[…]" in the middle of a line: one sign of such words is written as its JSON
+// escape, which every reader of JSON takes for the same text.
 func NewWire(w io.Writer) *JSONL {
 	return &JSONL{w: w, encode: func(r event.Record) ([]byte, error) {
 		if f, ok := r.Event.(event.TurnFailed); ok && f.Error.Class == "signal" || !r.Kind().IsWire() {
 			return nil, nil
 		}
-		return r.Wire()
+		line, err := r.Wire()
+		return serviceWord.ReplaceAll(line, []byte(`#\u0023$1`)), err
 	}}
 }
+
+// serviceWord is what a CI service takes for an order anywhere in a line. In JSON
+// it can only stand in a string.
+var serviceWord = regexp.MustCompile(`##([A-Za-z0-9._-]*\[)`)
 
 // encodeRecord is MarshalJSON without the second pass of json.Marshal, which
 // would escape <, > and &.

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -318,5 +319,25 @@ func TestReplayOfBrokenLogs(t *testing.T) {
 	cancel(syscall.EINTR)
 	if err := Replay(ctx, bytes.NewReader(whole)); !errors.Is(err, syscall.EINTR) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Some services take orders from the middle of a line of a job's log.
+func TestWireGivesNoOrders(t *testing.T) {
+	const text = "## a\n###[x] ##vso[task.complete] \\##teamcity[y] #[ok] ##"
+	var b bytes.Buffer
+	log := event.NewLog(nil, nil, NewWire(&b))
+	log.Emit(event.ItemCompleted{Item: event.Item{Details: event.AgentMessage{Text: text}}})
+	if err := log.Finish(t.Context(), event.RunCompleted{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"##[", "##vso[", "##teamcity["} {
+		if strings.Contains(b.String(), word) {
+			t.Errorf("%q in %s", word, b.String())
+		}
+	}
+	var line struct{ Item struct{ Text string } }
+	if err := json.Unmarshal(b.Bytes(), &line); err != nil || line.Item.Text != text {
+		t.Errorf("%q, %v", line.Item.Text, err)
 	}
 }
