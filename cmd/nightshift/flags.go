@@ -51,7 +51,7 @@ type runFlags struct {
 
 	Events           string        `group:"nightshift" placeholder:"FILE" help:"Write the full numbered event log to FILE."`
 	ReportDir        string        `group:"nightshift" placeholder:"DIR" help:"Write the usual set of reports into DIR."`
-	Report           []string      `group:"nightshift" sep:"none" placeholder:"FORMAT=PATH" help:"Write one report. Repeatable. Formats: json, markdown, html, junit, sarif, codequality, dotenv, checkstyle, ctrf, patch, mail-patch, provenance."`
+	Report           []string      `group:"nightshift" sep:"none" placeholder:"FORMAT=PATH" help:"Write one report; the path - is stdout. Repeatable. Formats: json, markdown, html, junit, sarif, codequality, dotenv, checkstyle, ctrf, patch, mail-patch, provenance."`
 	SignKey          string        `group:"nightshift" placeholder:"FILE" help:"Sign the provenance with this PEM private key."`
 	NoGitHub         bool          `name:"no-github" group:"nightshift" help:"Do not write step summary, annotations and outputs, even where the CI variables are set."`
 	PromptFile       string        `group:"nightshift" placeholder:"FILE" help:"Read the prompt from FILE."`

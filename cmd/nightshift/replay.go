@@ -44,9 +44,15 @@ func (c *replayCmd) Run(rt *runtime) error {
 }
 
 func (c *replayCmd) sinks(rt *runtime) ([]event.Sink, error) {
+	outs, taken, err := rt.outputs(c.Report, c.ReportDir, c.JSON)
+	if err != nil {
+		return nil, err
+	}
 	var sinks []event.Sink
 	switch {
 	case c.Quiet:
+	case taken:
+		sinks = append(sinks, report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(c.Color)}))
 	case c.JSON:
 		sinks = append(sinks, report.NewWire(rt.stdout), report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(c.Color), Brief: true}))
 	default:
@@ -55,11 +61,7 @@ func (c *replayCmd) sinks(rt *runtime) ([]event.Sink, error) {
 	if c.LastMessage != "" {
 		sinks = append(sinks, report.NewLastMessage(rt.abs(c.LastMessage), createFile, func(line string) { fmt.Fprintln(rt.stderr, line) }))
 	}
-	o := report.Options{Create: createFile, Append: appendFile}
-	var err error
-	if o.Outputs, err = rt.outputs(c.Report, c.ReportDir); err != nil {
-		return nil, err
-	}
+	o := report.Options{Create: rt.orStdout(createFile), Append: rt.orStdout(appendFile), Outputs: outs}
 	if c.ReportDir != "" {
 		dir := rt.abs(c.ReportDir)
 		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
@@ -78,32 +80,24 @@ func (c *replayCmd) sinks(rt *runtime) ([]event.Sink, error) {
 }
 
 // outputs reads the report flags of commands that render logs.
-func (rt *runtime) outputs(flags []string, dir string) ([]report.Output, error) {
-	var outs []report.Output
-	var errs []error
-	for _, arg := range flags {
-		out, err := report.ParseOutput(arg)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		out.Path = rt.abs(out.Path)
-		outs = append(outs, out)
+func (rt *runtime) outputs(flags []string, dir string, stream bool) (outs []report.Output, taken bool, err error) {
+	if outs, taken, err = rt.reportOutputs(flags, stream); err != nil {
+		return nil, false, err
 	}
-	if len(errs) > 0 {
-		return nil, exitError{code: runner.ExitUsage, err: errors.Join(errs...)}
+	if dir == stdoutName {
+		return nil, false, usageError("--report-dir -: it cannot go to stdout; name a folder")
 	}
 	if dir != "" {
 		dir = rt.abs(dir)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, usageError("--report-dir: %v", err)
+			return nil, false, usageError("--report-dir: %v", err)
 		}
 		for _, out := range report.DirOutputs() {
 			out.Path = filepath.Join(dir, out.Path)
 			outs = append(outs, out)
 		}
 	}
-	return outs, nil
+	return outs, taken, nil
 }
 
 // openInput opens a file, or stdin for "-".
@@ -152,12 +146,12 @@ func (c *reportMergeCmd) Run(rt *runtime) error {
 	if len(errs) > 0 {
 		return exitError{code: runner.ExitUsage, err: errors.Join(errs...)}
 	}
-	outs, err := rt.outputs(c.Report, "")
+	outs, _, err := rt.outputs(c.Report, "", false)
 	if err != nil {
 		return err
 	}
 	merged := report.Merge(runs...)
-	o := &report.Options{Create: createFile, Append: appendFile, Outputs: outs}
+	o := &report.Options{Create: rt.orStdout(createFile), Append: rt.orStdout(appendFile), Outputs: outs}
 	if len(outs) > 0 {
 		err = report.WriteAll(merged.Runs, o)
 	} else {

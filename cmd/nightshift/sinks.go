@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nightshift-ci/nightshift/report"
+	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
@@ -32,16 +33,32 @@ type sinkSet struct {
 	stderr io.Writer
 	fold   *report.Reporter
 	files  *outFiles
+	// taken: a report goes to stdout, in the place of the final message.
+	taken bool
 }
 
 // openSinks turns flags into sinks: the only place that knows all formats. What
 // cannot be opened is found here, before anything runs.
 func (s *session) openSinks() (*sinkSet, error) {
 	rt, f := s.rt, s.flags
-	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub, files: &outFiles{tree: rt.workTree(f.Cd), ending: rt.ending}}
+	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub,
+		files: &outFiles{tree: rt.workTree(f.Cd), ending: rt.ending}}
 	set.onFinish(set.files.release)
+	if set.github && !s.silent && runnerReads(rt.stderr) {
+		s.mask.Watch(githubMasks(rt.stderr))
+	}
+	outs, taken, err := rt.reportOutputs(f.Report, f.JSON)
+	if err != nil {
+		return nil, err
+	}
+	set.taken = taken
+	for name, path := range map[string]string{"--events": f.Events, "--record": f.Record, "--report-dir": f.ReportDir} {
+		if path == stdoutName {
+			return nil, usageError("%s -: it cannot go to stdout; name a file", name)
+		}
+	}
 	switch {
-	case s.silent:
+	case s.silent || set.taken:
 	case f.JSON:
 		s.log.Attach(report.NewWire(rt.stdout))
 	default:
@@ -66,21 +83,65 @@ func (s *session) openSinks() (*sinkSet, error) {
 		}
 		s.log.Attach(report.NewLastMessage(path, set.files.create, func(line string) { fmt.Fprintln(rt.stderr, "Warning: "+line) }))
 	}
-	return set, s.openReports(set)
+	return set, s.openReports(set, outs)
+}
+
+// stdoutName stands for stdout in the place of a path.
+const stdoutName = "-"
+
+// reportOutputs reads --report. One report may go to stdout, which carries one
+// thing: taken tells that it does, and that stream, the events of --json, does
+// not fit beside it.
+func (rt *runtime) reportOutputs(flags []string, stream bool) (outs []report.Output, taken bool, err error) {
+	var errs []error
+	for _, arg := range flags {
+		out, err := report.ParseOutput(arg)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case out.Path != stdoutName:
+			out.Path = rt.abs(out.Path)
+		case stream:
+			errs = append(errs, fmt.Errorf("--report %s: stdout carries the events of --json; name a file", arg))
+		case taken:
+			errs = append(errs, fmt.Errorf("--report %s: stdout carries one report; name a file", arg))
+		default:
+			taken = true
+		}
+		outs = append(outs, out)
+	}
+	if len(errs) > 0 {
+		return nil, false, exitError{code: runner.ExitUsage, err: errors.Join(errs...)}
+	}
+	return outs, taken, nil
+}
+
+// keepOpen is stdout as the file of a report.
+type keepOpen struct{ io.Writer }
+
+// Close leaves it open.
+func (keepOpen) Close() error { return nil }
+
+// orStdout is create where "-" is stdout.
+func (rt *runtime) orStdout(create report.Create) report.Create {
+	return func(path string) (io.WriteCloser, error) {
+		if path == stdoutName {
+			return keepOpen{rt.stdout}, nil
+		}
+		return create(path)
+	}
 }
 
 // openReports makes the reporter of --report, --report-dir and the CI service.
-func (s *session) openReports(set *sinkSet) error {
+func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 	rt, f := s.rt, s.flags
-	o := report.Options{Create: set.files.create, Append: appendFile}
-	for _, arg := range f.Report {
-		out, err := report.ParseOutput(arg)
-		if err != nil {
-			return usageError("%w", err)
-		}
-		out.Path = rt.abs(out.Path)
-		if err := set.files.hold(out.Path); err != nil {
-			return usageError("--report %s: %v", arg, err)
+	o := report.Options{Create: rt.orStdout(set.files.create), Append: rt.orStdout(appendFile)}
+	for _, out := range outs {
+		if out.Path != stdoutName {
+			if err := set.files.hold(out.Path); err != nil {
+				return usageError("--report %s=%s: %v", out.Format, out.Path, err)
+			}
 		}
 		o.Outputs = append(o.Outputs, out)
 	}

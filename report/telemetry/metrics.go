@@ -14,8 +14,17 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
-// metricWriter counts; everything is exported once, at the end, with delta
-// temporality.
+const (
+	// metricsEvery is how often metrics are exported while a run goes on: the
+	// SDKs' usual period. A short run exports once, at its end.
+	metricsEvery = time.Minute
+	// maxWaiting bounds the exports that are kept while the collector takes none.
+	maxWaiting = 16
+)
+
+// metricWriter counts, and exports with delta temporality: now and then by a
+// goroutine that starts with the first record, and at the end by drain, which
+// joins it.
 type metricWriter struct {
 	o        *Options
 	c        *common
@@ -34,6 +43,13 @@ type metricWriter struct {
 	tools    int64
 	first    bool
 	done     bool
+
+	every   time.Duration
+	quit    chan struct{} // nil until the first record
+	stop    context.CancelFunc
+	ended   chan struct{}
+	waiting []*metricdata.ResourceMetrics // collected, not delivered; the goroutine's, then drain's
+	total   result
 }
 
 // durationBounds are those of the reference, in milliseconds.
@@ -46,7 +62,7 @@ func newMetricWriter(o *Options, c *common, t *transport) (*metricWriter, error)
 	reader := sdkmetric.NewManualReader(sdkmetric.WithTemporalitySelector(func(sdkmetric.InstrumentKind) metricdata.Temporality { return metricdata.DeltaTemporality }))
 	p := sdkmetric.NewMeterProvider(sdkmetric.WithResource(resourceOf(o, false)), sdkmetric.WithReader(reader), sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter))
 	return &metricWriter{o: o, c: c, t: t, reader: reader, meter: p.Meter("nightshift", metric.WithInstrumentationVersion(o.Version)),
-		counters: map[string]metric.Int64Counter{}, times: map[string]metric.Float64Histogram{}, first: true}, nil
+		counters: map[string]metric.Int64Counter{}, times: map[string]metric.Float64Histogram{}, first: true, every: metricsEvery}, nil
 }
 
 func (w *metricWriter) tags(extra []attribute.KeyValue) metric.MeasurementOption {
@@ -87,6 +103,9 @@ func (w *metricWriter) took(name string, ms int64, extra ...attribute.KeyValue) 
 }
 
 func (w *metricWriter) handle(r event.Record) {
+	if w.quit == nil {
+		w.begin()
+	}
 	switch e := r.Event.(type) {
 	case event.RunStarted:
 		w.mode = e.Mode
@@ -190,39 +209,103 @@ func (w *metricWriter) completed(r event.Record, e event.RunCompleted) {
 	}
 }
 
-// drain exports everything once.
+// begin starts the exports of a run that goes on.
+func (w *metricWriter) begin() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.quit, w.ended, w.stop = make(chan struct{}), make(chan struct{}), cancel
+	go func() {
+		defer close(w.ended)
+		tick := time.NewTicker(w.every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-w.quit:
+				return
+			case <-tick.C:
+			}
+			one, cancel := context.WithTimeout(ctx, sendTimeout)
+			w.send(one, false)
+			cancel()
+		}
+	}()
+}
+
+// drain exports what is left, once.
 func (w *metricWriter) drain(ctx context.Context) result {
 	if w.done {
 		return result{}
 	}
 	w.done = true
+	if w.quit != nil {
+		close(w.quit)
+		select { // a request on its way may still arrive: cutting it would count twice
+		case <-w.ended:
+		case <-ctx.Done():
+		}
+		w.stop()
+		<-w.ended
+	}
 	w.tokens() // of a turn that never ended
-	var rm metricdata.ResourceMetrics
-	if err := w.reader.Collect(ctx, &rm); err != nil {
-		return result{message: "collect metrics: " + err.Error()}
+	w.send(ctx, true)
+	for _, rm := range w.waiting {
+		w.total.lost += points(rm)
 	}
-	n := points(&rm)
-	if n == 0 {
-		return result{}
+	w.waiting = nil
+	switch {
+	case w.total.lost == 0 && w.err != nil:
+		w.total.message = w.err.Error()
+	case w.total.lost == 0:
+		w.total.message = "" // what failed at first was delivered later
 	}
+	return w.total
+}
+
+// send collects what was counted since the last time, and exports what waits.
+func (w *metricWriter) send(ctx context.Context, last bool) {
+	rm := &metricdata.ResourceMetrics{}
+	if err := w.reader.Collect(context.WithoutCancel(ctx), rm); err != nil {
+		w.total.message = "collect metrics: " + err.Error()
+		return
+	}
+	if points(rm) > 0 {
+		w.waiting = append(w.waiting, rm)
+	}
+	if len(w.waiting) > maxWaiting {
+		w.total.lost += points(w.waiting[0])
+		w.waiting = w.waiting[1:]
+	}
+	for len(w.waiting) > 0 && w.export(ctx, w.waiting[0], last) {
+		w.waiting = w.waiting[1:]
+	}
+}
+
+// export tells whether rm is done with: taken, or refused for good.
+func (w *metricWriter) export(ctx context.Context, rm *metricdata.ResourceMetrics, last bool) bool {
 	if w.exporter == nil {
 		e, err := w.t.metricExporter(ctx)
 		if err != nil {
-			return result{lost: n, message: err.Error()}
+			w.total.message = err.Error()
+			return false
 		}
 		w.exporter = e
 	}
-	o := w.t.attempt(ctx, true, func(ctx context.Context) error { return w.exporter.Export(ctx, &rm) })
+	n := points(rm)
+	o := w.t.attempt(ctx, last, func(ctx context.Context) error { return w.exporter.Export(ctx, rm) })
 	switch {
+	case o.err != nil && o.again:
+		w.total.message = o.err.Error()
+		return false
 	case o.err != nil:
-		return result{lost: n, message: o.err.Error()}
+		w.total.lost += n
+		w.total.message = o.err.Error()
+		return true
 	case o.rejected > 0:
-		rejected := min(o.rejected, n)
-		return result{exported: n - rejected, lost: rejected, message: o.message}
-	case w.err != nil:
-		return result{exported: n, message: w.err.Error()}
+		w.total.message = o.message
 	}
-	return result{exported: n}
+	rejected := min(o.rejected, n)
+	w.total.exported += n - rejected
+	w.total.lost += rejected
+	return true
 }
 
 // points counts data points, the unit in which collectors refuse metrics.
@@ -242,6 +325,11 @@ func points(rm *metricdata.ResourceMetrics) int64 {
 }
 
 func (w *metricWriter) close() {
+	if w.quit != nil && !w.done {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.drain(ctx)
+	}
 	if w.exporter != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -47,6 +47,7 @@ type Redactor struct {
 	secrets []secret        // guarded by mu
 	known   map[string]bool // guarded by mu; their values
 	short   []string        // guarded by mu; names of the secrets that were refused
+	watch   func([]string)  // guarded by mu
 
 	current atomic.Pointer[matcher] // nil after Add, until the next use
 	scratch sync.Pool               // of *scratch
@@ -62,18 +63,47 @@ func NewRedactor() *Redactor { return &Redactor{} }
 // will be masked: one below [MinSecret] bytes is refused, see
 // [Redactor.Notices].
 func (r *Redactor) Add(value, name string) bool {
-	value = strings.TrimSpace(value)
+	masked, fresh, watch := r.register(strings.TrimSpace(value), name)
+	if watch != nil && len(fresh) > 0 {
+		watch(fresh)
+	}
+	return masked
+}
+
+func (r *Redactor) register(value, name string) (masked bool, fresh []string, watch func([]string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(value) < MinSecret {
 		if !slices.Contains(r.short, name) {
 			r.short = append(r.short, name)
 		}
-		return false
+		return false, nil, nil
 	}
+	old := len(r.secrets)
 	r.add(value, name)
 	r.current.Store(nil)
-	return true
+	return true, values(r.secrets[old:]), r.watch
+}
+
+// Watch makes f hear of every secret that is masked from now on, and at once of
+// those that are known; of one with secrets in it, of these too. Whoever asks
+// handles secrets in plain: f is for a reader that masks them in its turn.
+func (r *Redactor) Watch(f func(secrets []string)) {
+	r.mu.Lock()
+	known := values(r.secrets)
+	r.watch = f
+	r.mu.Unlock()
+	if len(known) > 0 {
+		f(known)
+	}
+}
+
+func values(list []secret) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, s.value)
+	}
+	return out
 }
 
 // Notices are about the secrets that are too short to be masked, by name.
