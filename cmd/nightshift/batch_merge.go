@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/nightshift-ci/nightshift/report"
 	"github.com/nightshift-ci/nightshift/runner"
@@ -50,7 +54,7 @@ func (c *batchMergeCmd) Run(rt *runtime) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return usageError("--out: %v", errText(err))
 	}
-	set, err := c.runs(all)
+	set, err := c.runs(all, missing)
 	if err != nil {
 		return err
 	}
@@ -133,8 +137,9 @@ func (c *batchMergeCmd) read(rt *runtime) (all []merged, missing []string, err e
 }
 
 // runs are the reports of the tasks, in the order of their ids. A task that
-// never became a run has one too, made of its result.
-func (c *batchMergeCmd) runs(all []merged) (*report.Set, error) {
+// never became a run has one too, made of its result, and so has one without a
+// result: whoever reads only the report must not take it for done.
+func (c *batchMergeCmd) runs(all []merged, missing []string) (*report.Set, error) {
 	set := &report.Set{SchemaVersion: report.SchemaVersion, Runs: []*report.Summary{}}
 	earlier := map[string]map[string]*report.Summary{} // by folder and task: of a merge
 	for _, m := range all {
@@ -161,16 +166,26 @@ func (c *batchMergeCmd) runs(all []merged) (*report.Set, error) {
 			}
 		}
 		agree(s, m.Result)
+		s, err := placeless(s, m.Result)
+		if err != nil {
+			return nil, err
+		}
 		set.Runs = append(set.Runs, s)
 	}
+	for _, id := range missing {
+		set.Runs = append(set.Runs, noRun(batch.Result{ID: id, Outcome: "failed", Class: "missing", ExitCode: runner.ExitFailed,
+			Message: "there is no result of this task in any of the merged folders"}))
+	}
+	slices.SortFunc(set.Runs, func(a, b *report.Summary) int { return strings.Compare(a.Run.Task, b.Run.Task) })
 	return set, nil
 }
 
 // noRun is the report of a task whose run never began.
 func noRun(r batch.Result) *report.Summary {
 	f := report.NewFold()
-	f.Add(event.Record{Event: event.RunStarted{Version: version, Mode: "batch", Task: r.ID}})
-	f.Add(event.Record{Event: event.RunCompleted{Outcome: r.Outcome, Class: r.Class, ExitCode: r.ExitCode, Message: r.Message, DurationMS: r.DurationMS}})
+	end := r.Started.Add(time.Duration(r.DurationMS) * time.Millisecond)
+	f.Add(event.Record{Time: r.Started, Event: event.RunStarted{Version: version, Mode: "batch", Task: r.ID}})
+	f.Add(event.Record{Time: end, Event: event.RunCompleted{Outcome: r.Outcome, Class: r.Class, ExitCode: r.ExitCode, Message: r.Message, DurationMS: r.DurationMS}})
 	s := f.Summary()
 	s.Records = 0
 	return s
@@ -185,6 +200,35 @@ func agree(s *report.Summary, r batch.Result) {
 	}
 	s.Complete = true
 	s.Outcome, s.Class, s.ExitCode, s.Message, s.Hint = r.Outcome, r.Class, r.ExitCode, r.Message, ""
+}
+
+// placeless makes the paths of a report relative to the results folder of its
+// task and leaves out the lists of the machine's own folders, which stand in the
+// report of the task itself. They mean nothing after the merge, and the same
+// work would differ by where it was done.
+func placeless(s *report.Summary, r batch.Result) (*report.Summary, error) {
+	if s.Sandbox != nil {
+		box := *s.Sandbox
+		box.Writable, box.Protected, box.Denied, box.Caches = nil, nil, nil, nil
+		s.Sandbox = &box
+	}
+	root, ok := r.Root(s.Run.Workdir)
+	if !ok {
+		return s, nil // merged before, or moved by hand
+	}
+	name, err := json.Marshal(root + string(filepath.Separator))
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var out report.Summary
+	if err := json.Unmarshal(bytes.ReplaceAll(data, bytes.Trim(name, `"`), nil), &out); err != nil {
+		return nil, fmt.Errorf("report of task %q: %w", r.ID, err)
+	}
+	return &out, nil
 }
 
 // readRuns reads a report; a missing file has none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -186,6 +187,9 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Task: s.task, InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
+	}
+	if f.Deterministic { // who asked, and where, is no part of what was done
+		opts.Requester, opts.Job = "", ""
 	}
 	return opts, nil
 }
@@ -397,7 +401,7 @@ func (s *session) makeRuntime() (string, error) {
 	var errs []error
 	fixed := "" // the log names the folder
 	if s.flags.Deterministic {
-		sum := sha256.Sum256([]byte(s.workdir))
+		sum := sha256.Sum256([]byte(cmp.Or(s.task, s.workdir)))
 		fixed = hex.EncodeToString(sum[:8])
 	}
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
+	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -31,6 +33,7 @@ type Result struct {
 	Patch      string      `json:"patch_digest,omitempty"`
 	Usage      event.Usage `json:"usage"`
 	CostUSD    float64     `json:"cost_usd,omitempty"`
+	Started    time.Time   `json:"started_at,omitzero"`
 	DurationMS int64       `json:"duration_ms"`
 	Attempt    int         `json:"attempt"`
 	Dir        string      `json:"dir"`            // of this attempt, relative to the results folder
@@ -44,6 +47,12 @@ type Result struct {
 
 // OK tells whether the task succeeded.
 func (r Result) OK() bool { return r.ExitCode == 0 && r.Outcome == "success" }
+
+// Root is the results folder, told by the checkout that the task worked in.
+func (r Result) Root(checkout string) (string, bool) {
+	root, ok := strings.CutSuffix(checkout, string(filepath.Separator)+filepath.Join(r.Dir, treeDir))
+	return root, ok && root != "" && r.Dir != ""
+}
 
 // The layout of a results folder.
 const (

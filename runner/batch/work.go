@@ -35,7 +35,7 @@ func (e *engine) work(ctx context.Context, t Task) (Result, bool, error) {
 		return r, false, nil
 	}
 	r.ID, r.Digest, r.Dir, r.Repo, r.Base, r.Attempt = t.ID, t.Digest(), dir, CleanURL(t.Repo), w.Base, n
-	r.DurationMS = e.o.Now().Sub(start).Milliseconds()
+	r.Started, r.DurationMS = start.UTC(), e.o.Now().Sub(start).Milliseconds()
 	if r.OK() && !r.KeepTree && !e.o.KeepTrees {
 		err = removeTree(w.Tree)
 	} else if _, serr := os.Stat(w.Tree); serr == nil {
