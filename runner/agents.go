@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -190,16 +191,21 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	if err := os.MkdirAll(o.Runtime, 0o700); err != nil {
 		return o, fmt.Errorf("no private folder for the agent: %w", err)
 	}
-	o.Notices, o.row = nil, nil
+	o.Notices, o.row, o.role = nil, nil, policy.AgentRole{}
 	o.Log = a.newLog(id)
 	if role != "" && role != "default" {
 		r, ok := p.cfg.Agents.Roles[role]
 		if !ok {
 			return o, fmt.Errorf("unknown agent_type %q", role)
 		}
+		o.Extra = slices.Clone(o.Extra)
 		if r.Description != "" {
-			o.Extra = append(append([]string(nil), o.Extra...), "Your role: "+role+". "+r.Description)
+			o.Extra = append(o.Extra, "Your role: "+role+". "+r.Description)
 		}
+		if r.Instructions != "" {
+			o.Extra = append(o.Extra, r.Instructions)
+		}
+		o.role = r
 	}
 	return o, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -314,4 +315,50 @@ func TestAgentsKeepTheParentBusy(t *testing.T) {
 		return says("done")
 	}, `limits.max_idle_time="3s"`)
 	l.want(l.play(), "success", "completed", 0)
+}
+
+// TestAgentRoles: an agent of a role works with the role's model and
+// instructions, and the gates at the end of the run are not for agents.
+func TestAgentRoles(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	asked := map[string]model.Request{}
+	l := withAgents(t, policy.AgentsConfig{}, func(task string, req model.Request, n int) step {
+		mu.Lock()
+		asked[task] = req
+		mu.Unlock()
+		switch {
+		case task == "do a" || task == "do b":
+			return says(task + " is done")
+		case n == 1:
+			return reply(agentCall("s1", "spawn_agent", object{"message": "do a", "agent_type": "critic"}), spawn("s2", "do b"),
+				agentCall("s3", "spawn_agent", object{"message": "do c", "agent_type": "nobody"}))
+		case n == 2:
+			return reply(waitFor("w1", agentIDs(req)[:1]), waitFor("w2", agentIDs(req)[1:]))
+		}
+		return says("done")
+	})
+	if err := os.WriteFile(l.opts.Home+"/critic.toml", []byte("model = \"small\"\nmodel_reasoning_effort = \"high\"\ndeveloper_instructions = \"Find what is wrong.\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const gate = `command = "echo ran >> gates"`
+	l.config("model = \"large\"\nsandbox_mode = \"workspace-write\"\nverify = [\"echo verified >> gates\"]\n" +
+		"[agents.critic]\ndescription = \"A critic.\"\nconfig_file = \"critic.toml\"\n" +
+		"[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = \"command\"\n" + gate + "\n" +
+		"[[hooks.SessionStart]]\n[[hooks.SessionStart.hooks]]\ntype = \"command\"\n" + gate + "\n" +
+		"[[hooks.UserPromptSubmit]]\n[[hooks.UserPromptSubmit.hooks]]\ntype = \"command\"\n" + gate + "\n")
+	l.want(l.play(), "success", "completed", 0)
+	if got := l.output("s3"); !strings.Contains(got, "unknown agent_type") {
+		t.Errorf("s3: %s", got)
+	}
+	if a := asked["do a"]; a.Model != "small" || a.Effort != "high" || !strings.Contains(string(rawItem(a.Input).Raw), "Find what is wrong.") {
+		t.Errorf("the critic was asked as %s with effort %q", a.Model, a.Effort)
+	}
+	if b := asked["do b"]; b.Model != "large" || strings.Contains(string(rawItem(b.Input).Raw), "Find what is wrong.") {
+		t.Errorf("an agent without a role was asked as %s", b.Model)
+	}
+	out, err := os.ReadFile(l.ws + "/gates")
+	if err != nil || string(out) != "ran\nran\nran\nverified\n" {
+		t.Errorf("gates: %q, %v", out, err)
+	}
 }

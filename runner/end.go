@@ -79,6 +79,9 @@ func (r *run) end(caller context.Context, err error) Result {
 	_, _, theirs := r.context.agents.spent()
 	r.totals = r.totals.Add(theirs)
 	r.totals.Denials += int(r.denied.Load())
+	if r.tools != nil && r.tools.hooks != nil {
+		r.totals.HookFailures += r.tools.hooks.Failures()
+	}
 	var outcome Outcome
 	r.step(func() { outcome = r.closeTurn(err) })
 	r.step(func() { r.endThread(outcome) })

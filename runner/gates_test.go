@@ -46,7 +46,12 @@ func TestStopHook(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			l := newLoop(t).config(stopHook(c.command), c.overrides...).says(again(8, says("done"))...)
-			l.want(l.play(), c.outcome, c.class, c.code)
+			res := l.play()
+			l.want(res, c.outcome, c.class, c.code)
+			failures := map[bool]int{true: 1}[c.name == "crashes"]
+			if n := res.Completed.Totals.HookFailures; n != failures {
+				t.Errorf("%d failures of hooks are in the totals, want %d", n, failures)
+			}
 			if n := len(l.model.requests); n != c.requests {
 				t.Errorf("%d requests, want %d", n, c.requests)
 			}

@@ -9,6 +9,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,6 +77,8 @@ type Options struct {
 	spent *spending
 	// row is set for workers of a job over a CSV file: what they hand in.
 	row *rowReport
+	// role is that of a sub-agent: its model and effort go before the run's.
+	role policy.AgentRole
 	// HTTP reaches MCP servers that are no processes; nil is a default client
 	// without a proxy.
 	HTTP *http.Client
@@ -169,12 +172,24 @@ func newRun(o Options) *run {
 	}
 	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now()}
 	r.turnID = r.NewID()
+	if o.Mode == "agent" {
+		r.cfg = agentConfig(*r.cfg, o.role)
+	}
 	r.model = r.cfg.Model
 	if o.spent == nil {
 		r.spent = &spending{}
 	}
 	r.meter = meter{limits: r.cfg.Limits, prices: r.cfg.Prices.Models, spent: r.spent}
 	return r
+}
+
+// agentConfig is the configuration of a sub-agent: the model of its role, and
+// none of the gates that are for the end of the whole run.
+func agentConfig(c policy.Config, role policy.AgentRole) *policy.Config {
+	c.Model = cmp.Or(role.Model, c.Model)
+	c.ReasoningEffort = cmp.Or(role.Effort, c.ReasoningEffort)
+	c.Verify = nil
+	return &c
 }
 
 // carryOut does the work under the run's limits and ends it.

@@ -20,10 +20,18 @@ type toolset struct {
 	specs   []json.RawMessage
 	builtin *tool.Set
 	hooks   *hook.Runner // nil without hooks; ask hooked first
+	agent   bool         // of a sub-agent
 }
 
-// hooked tells whether any hook listens to that event.
-func (t *toolset) hooked(name string) bool { return t.hooks != nil && t.hooks.Has(name) }
+// hooked tells whether any hook listens to that event. Those of the session and
+// of the user's prompt are not for sub-agents: what a model tells an agent is a
+// call of a tool, which PreToolUse sees.
+func (t *toolset) hooked(name string) bool {
+	if t.agent && (name == "SessionStart" || name == "UserPromptSubmit" || name == "Stop") {
+		return false
+	}
+	return t.hooks != nil && t.hooks.Has(name)
+}
 
 // namespaced is a tool that lives in a namespace.
 type namespaced interface{ Namespace() string }
@@ -58,7 +66,7 @@ func (t *toolset) parallel(c call) bool {
 // openTools starts everything that may answer a call: hooks, the built-in
 // tools, MCP servers and sub-agents.
 func (r *run) openTools(ctx context.Context, conf *Confinement) error {
-	r.tools = &toolset{}
+	r.tools = &toolset{agent: r.Mode == "agent"}
 	if len(r.cfg.Hooks) > 0 {
 		hooks, err := hook.New(r.hookOptions())
 		if err != nil {

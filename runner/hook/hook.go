@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -102,9 +103,13 @@ type Tool struct {
 
 // Runner runs hooks. Its methods may be called from any goroutine.
 type Runner struct {
-	o     Options
-	hooks []hook
+	o        Options
+	hooks    []hook
+	failures atomic.Int64
 }
+
+// Failures is how many hooks have failed so far, on a time-out or otherwise.
+func (r *Runner) Failures() int { return int(r.failures.Load()) }
 
 // hook is one checked hook.
 type hook struct {

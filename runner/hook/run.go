@@ -45,6 +45,7 @@ func (r *Runner) run(ctx context.Context, h hook, in input, itemID string) said 
 		DurationMS: time.Since(began).Milliseconds(), ItemID: itemID, Outcome: "completed", Message: short(s.reason),
 	}
 	if err != nil {
+		r.failures.Add(1)
 		s = said{}
 		done.Outcome, done.Message = "failed", short(err.Error())
 		var late timeoutError
