@@ -308,6 +308,14 @@ func (b *builder) denyRead() {
 	}
 }
 
+// andThe makes a list the beginning of a sentence.
+func andThe(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is"
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " are"
+}
+
 // guarantees joins what must hold before the run may start. A configuration can
 // add to the default set; doing without part of it needs leave from the
 // requirements.
@@ -317,19 +325,21 @@ func (b *builder) guarantees() {
 	var names []string
 	if configured != nil {
 		asked := stringsOf(configured)
+		var kept []string
 		for _, g := range guarantees[:len(guarantees)-1] {
-			if slices.Contains(asked, g) || !slices.Contains(b.q.mayDrop, g) {
-				names = append(names, g)
-				if !slices.Contains(asked, g) {
-					b.notice(
-						"guarantee_kept",
-						fmt.Sprintf("%s%s stays required: only sandbox.may_drop in requirements can do without it", place(configured), g),
-						configured.origin(),
-						"",
-						"",
-					)
-				}
+			if !slices.Contains(asked, g) && !slices.Contains(b.q.mayDrop, g) {
+				kept = append(kept, g)
 			}
+		}
+		if len(kept) > 0 {
+			names = append(names, kept...)
+			b.notice(
+				"guarantee_kept",
+				fmt.Sprintf("%s%s required besides: only sandbox.may_drop in requirements can do without a default guarantee", place(configured), andThe(kept)),
+				configured.origin(),
+				"",
+				"",
+			)
 		}
 		names = append(names, asked...)
 	} else if len(b.q.require) > 0 {

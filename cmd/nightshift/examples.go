@@ -76,7 +76,16 @@ would run. 3: it would be refused, or the policy itself is not valid.
   nightshift sandbox -s read-only -C /srv/project -- git status
   nightshift sandbox --json -- curl https://example.com
 
-The exit code is the command's own; 126 and 127 as in a shell.
+The exit code is the command's own; 126 and 127 as in a shell. 3: a rule forbids the
+command, as policy check says; 4: a required guarantee cannot be had.
+`
+	case "doctor":
+		return `  nightshift doctor
+  nightshift doctor --json -s workspace-write -C /srv/project
+
+It tries what the configuration of the folder asks for. The exit code is that of a run
+which would be refused for it: 4 for a missing guarantee, 2 or 3 for a policy that
+cannot be read or applied, otherwise 0.
 `
 	case "auth refresh":
 		return `  nightshift auth refresh --if-due --auth-writeback "sh ci-examples/auth-writeback/vault.sh"

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strings"
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -59,7 +57,7 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 		return err
 	}
 	if v := s.policy.Command(argv); v.Outcome == policy.Denied {
-		return exitError{code: runner.ExitGate, err: fmt.Errorf("policy forbids this command: %s", v.Reason)}
+		return exitError{code: runner.ExitPolicy, err: fmt.Errorf("policy forbids this command: %s", v.Reason)}
 	}
 	box, err := sandbox.Open(rt.ctx, conf.Spec)
 	if err != nil {
@@ -217,73 +215,4 @@ func startFailure(err error) error {
 		code = exitNotFound
 	}
 	return exitError{code: code, err: err}
-}
-
-// doctorCmd prints what this machine can guarantee.
-type doctorCmd struct {
-	JSON bool `name:"json" help:"Print the report as JSON."`
-}
-
-// Run tries the sandbox and prints what it holds. The exit code is 4 when a run
-// with the default requirements would be refused.
-func (c *doctorCmd) Run(rt *runtime) error {
-	r := sandbox.Probe()
-	refused := false
-	for _, s := range r.Guarantees {
-		refused = refused || !s.Held && sandbox.DefaultRequire&s.Guarantee != 0
-	}
-	var err error
-	if c.JSON {
-		e := json.NewEncoder(rt.stdout)
-		e.SetIndent("", "  ")
-		err = e.Encode(r)
-	} else {
-		_, err = io.WriteString(rt.stdout, doctorText(r, refused))
-	}
-	if err != nil {
-		return err
-	}
-	if refused {
-		return exitSilently(runner.ExitSandbox)
-	}
-	return nil
-}
-
-// doctorText is the report for people.
-func doctorText(r sandbox.Report, refused bool) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "nightshift %s, sandbox level: %s\n\n", version, r.Level)
-	hints := map[string]bool{}
-	for _, s := range r.Guarantees {
-		word := "yes"
-		if !s.Held {
-			word = "NO"
-		}
-		fmt.Fprintf(&b, "  %-3s %-18s %s\n", word, s.Name, s.Mechanism)
-		if s.Why != "" {
-			fmt.Fprintf(&b, "      %-18s because: %s\n", "", s.Why)
-		}
-		if s.Hint != "" && !s.Held {
-			hints[s.Hint] = true
-		}
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "\nnote: %s\n", n)
-	}
-	if len(hints) > 0 {
-		b.WriteString("\nWhat to do:\n")
-		for _, s := range r.Guarantees {
-			if hints[s.Hint] {
-				delete(hints, s.Hint)
-				fmt.Fprintf(&b, "  - %s\n", s.Hint)
-			}
-		}
-	}
-	if refused {
-		b.WriteString("\nRuns are refused here (exit code 4) until this is changed. A weaker mechanism counts only where\n" +
-			"sandbox.degrade names it; going without a guarantee needs sandbox.may_drop in /etc/codex/requirements.toml.\n")
-	} else {
-		b.WriteString("\nRuns are confined here as the defaults require.\n")
-	}
-	return b.String()
 }
