@@ -11,7 +11,8 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /nightshift ./cmd/nightshift
+ARG VERSION=0.1.0-dev
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION" -o /nightshift ./cmd/nightshift
 
 FROM debian:stable-slim
 RUN apt-get update \
