@@ -20,8 +20,9 @@ func DefaultDeny(home, codexHome string) []string {
 			out = append(out, filepath.Join(home, p))
 		}
 	}
-	if codexHome == "" && home != "" {
-		codexHome = filepath.Join(home, ".codex")
+	// Also when CODEX_HOME is elsewhere: somebody's login may still lie there.
+	if usual := filepath.Join(home, ".codex"); home != "" && usual != codexHome {
+		out = append(out, usual)
 	}
 	if codexHome != "" {
 		out = append(out, codexHome)

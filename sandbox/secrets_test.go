@@ -57,7 +57,7 @@ func TestDefaultDeny(t *testing.T) {
 		}
 	}
 	got = DefaultDeny("/home/u", "/srv/codex")
-	if slices.Contains(got, "/home/u/.codex") || !slices.Contains(got, "/srv/codex") {
+	if !slices.Contains(got, "/home/u/.codex") || !slices.Contains(got, "/srv/codex") {
 		t.Errorf("another CODEX_HOME: %v", got)
 	}
 	for _, p := range DefaultDeny("", "") {

@@ -3,10 +3,13 @@
 # tries: memory, environment, descriptors and folders of the processes above, and what their numbers allow: signals, limits, priorities
 from atk import *
 import glob, resource
-me = os.getpid()
-for p in set([1, os.getppid(), int(E["VICTIM_PID"]), int(E["RUNNER_PID"])] + pids()):
-    if p == me:
-        continue
+mine = {os.getpid()}  # and what started it inside: a shell, for one
+while True:
+    up = int(open("/proc/%d/stat" % min(mine, key=lambda p: (p == 1, p))).read().rsplit(")", 1)[1].split()[1])
+    if up <= 1 or up in mine or up == int(E["RUNNER_PID"]):
+        break
+    mine.add(up)
+for p in set([1, int(E["VICTIM_PID"]), int(E["RUNNER_PID"])] + pids()) - mine:
     for f in ("environ", "mem", "maps", "auxv", "syscall", "stack", "personality", "cwd/.", "root/etc/passwd"):
         n = "/proc/%d/%s" % (p, f)
         try:
