@@ -127,10 +127,14 @@ func newGroup1(name string, l Limits) (*group, error) {
 	}
 	parents := map[string]string{}
 	var subsystems []cgroup1.Subsystem
-	for _, s := range []cgroup1.Subsystem{
+	needed := []cgroup1.Subsystem{
 		cgroup1.NewMemory(cgroupRoot, cgroup1.OptionalSwap(), cgroup1.IgnoreModules("kmem", "kmem.tcp")), cgroup1.NewPids(cgroupRoot),
-		cgroup1.NewCpu(cgroupRoot), cgroup1.NewCpuacct(cgroupRoot),
-	} {
+		cgroup1.NewCpuacct(cgroupRoot),
+	}
+	if l.CPUPercent > 0 { // a group of its own has no real-time share: it would refuse a process of that class
+		needed = append(needed, cgroup1.NewCpu(cgroupRoot))
+	}
+	for _, s := range needed {
 		c := string(s.Name())
 		parent := own[c]
 		dir := filepath.Join(cgroupRoot, c, parent)
@@ -138,7 +142,7 @@ func newGroup1(name string, l Limits) (*group, error) {
 			parent, dir = "/", filepath.Join(cgroupRoot, c)
 		}
 		if err := unix.Access(dir, unix.W_OK); err != nil {
-			if c == "memory" || c == "pids" {
+			if c != "cpuacct" {
 				return nil, fmt.Errorf("%s may not be written: %w", dir, err)
 			}
 			continue

@@ -5,9 +5,13 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const hog = `
@@ -61,6 +65,7 @@ try:
     for n in range(700):
         if os.fork() == 0:
             time.sleep(20); os._exit(0)
+    time.sleep(20)
     print("all")
 except OSError: print("stopped at", n)`)
 	if strings.Contains(got, "all") && x.Killed != "processes" {
@@ -70,6 +75,44 @@ except OSError: print("stopped at", n)`)
 		if s.Guarantee == Limited && (s.Held || s.Why == "" || s.Mechanism == "") {
 			t.Errorf("the report claims %+v", s)
 		}
+	}
+}
+
+// TestCPULimit compares what a loop gets with and without a limit.
+func TestCPULimit(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	share := func(percent int64) float64 {
+		b := openBox(t, Spec{Workspace: ws, Limits: Limits{CPUPercent: percent}})
+		if percent > 0 && b.group == nil {
+			t.Skipf("no control group: %v", b.groupErr)
+		}
+		out, x := py(t, b, `
+import time
+begin = time.monotonic()
+while time.process_time() < 0.4: pass
+print(time.process_time() / (time.monotonic() - begin))`)
+		f, err := strconv.ParseFloat(out, 64)
+		if err != nil {
+			t.Fatalf("%q %+v", out, x)
+		}
+		return f
+	}
+	if limited := share(20); limited > 0.3 {
+		t.Errorf("a fifth of a core: the loop had %.2f of one (%.2f without a limit)", limited, share(0))
+	}
+}
+
+// TestRealTimePriority: a job of the real-time class is confined like any other.
+func TestRealTimePriority(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0); err != nil {
+		t.Skipf("no right to the real-time class: %v", err)
+	}
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: Limits{MemoryBytes: 256 << 20}})
+	if out, x := sh(t, b, "echo fine"); out != "fine" {
+		t.Errorf("%q %+v", out, x)
 	}
 }
 
