@@ -14,6 +14,7 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/auth"
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
+	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -219,6 +220,8 @@ func TestClassify(t *testing.T) {
 	}{
 		{nil, "success", "completed", 0},
 		{errors.New("x"), "failed", "failed", 1},
+		{fmt.Errorf("x: %w", &workspace.RefError{Ref: "r"}), "usage", "revision", 2},
+		{fmt.Errorf("x: %w", &workspace.RevisionError{Ref: "r"}), "usage", "revision", 2},
 		{SignalError{2}, "interrupted", "signal", 130},
 		{SignalError{15}, "interrupted", "signal", 143},
 		{SignalError{1}, "interrupted", "signal", 129},

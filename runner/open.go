@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -287,7 +288,8 @@ func (r *run) instructionsText() string {
 	return basePrompt
 }
 
-// instructions collects AGENTS.md. Without a workspace.Dir (read-only runs) a
+// instructions collects AGENTS.md, and makes sure of what a review is about.
+// Without a workspace.Dir (read-only runs) a
 // fresh one is made, since only a trusted ref needs git.
 func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.Instructions, error) {
 	dir := r.context.dir
@@ -295,6 +297,11 @@ func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.In
 		dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "instructions"),
 			Spec: conf.Spec, Env: conf.GitEnv(r.Environ)})
 		r.onEnd(func(context.Context) { r.logError("the instructions folder", dir.Close()) })
+	}
+	if ref := cmp.Or(r.ReviewBase, r.ReviewCommit); ref != "" {
+		if err := dir.Known(ctx, ref, r.ReviewBase != ""); err != nil {
+			return workspace.Instructions{}, fmt.Errorf("review of %w", err)
+		}
 	}
 	return dir.Instructions(ctx, workspace.InstructionsOptions{Dir: r.Workdir, Root: r.cfg.ProjectRoot, Home: r.Home,
 		Fallbacks: r.cfg.ProjectDocFallbacks, MaxBytes: r.cfg.ProjectDocMaxBytes, Ref: r.InstructionsFrom,

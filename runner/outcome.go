@@ -10,6 +10,7 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/auth"
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
+	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -147,6 +148,8 @@ func classify(err error) Outcome {
 		spec    *sandbox.SpecError
 		roots   *ConfineError
 		bug     *Panic
+		ref     *workspace.RefError
+		review  *workspace.RevisionError
 	)
 	switch {
 	case errors.As(err, &sig):
@@ -174,6 +177,8 @@ func classify(err error) Outcome {
 		return Outcome{Outcome: "sandbox", Class: "sandbox_unsupported", ExitCode: ExitSandbox}
 	case errors.As(err, &spec) || errors.As(err, &roots):
 		return Outcome{Outcome: "usage", Class: "sandbox_folders", ExitCode: ExitUsage}
+	case errors.As(err, &ref) || errors.As(err, &review):
+		return Outcome{Outcome: "usage", Class: "revision", ExitCode: ExitUsage}
 	case errors.As(err, &setup):
 		return Outcome{Outcome: "sandbox", Class: "sandbox_setup", ExitCode: ExitSandbox}
 	case errors.Is(err, context.DeadlineExceeded):

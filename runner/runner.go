@@ -61,13 +61,17 @@ type Options struct {
 
 	Thread           Thread
 	InstructionsFrom string // git ref of trusted AGENTS.md
-	Strict           bool
-	FailOn           string // review: severity that fails the run
-	Requester, Job   string
-	Task             string // id of the batch's task, if any
-	TraceParent      string
-	NewID            func() string    // UUIDv7; safe for concurrent use
-	Now              func() time.Time // nil: time.Now
+	// ReviewBase and ReviewCommit are what a review is about, if set; a repository
+	// without them ends the run before the model is asked.
+	ReviewBase     string
+	ReviewCommit   string
+	Strict         bool
+	FailOn         string // review: severity that fails the run
+	Requester, Job string
+	Task           string // id of the batch's task, if any
+	TraceParent    string
+	NewID          func() string    // UUIDv7; safe for concurrent use
+	Now            func() time.Time // nil: time.Now
 	// Hurry is called, from any goroutine, when a time limit has ended the work:
 	// sinks must not wait for their readers any more. nil: nobody listens.
 	Hurry  func()

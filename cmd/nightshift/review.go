@@ -53,7 +53,7 @@ func (c *reviewCmd) Run(rt *runtime) error {
 	} else if c.Prompt == nil && c.PromptFile == "" {
 		return usageError("specify --uncommitted, --base, --commit, or provide custom review instructions")
 	}
-	s.revisions = []string{c.Base, c.Commit}
+	s.base, s.commit = c.Base, c.Commit
 	return s.run(promptSources{arg: c.Prompt, file: c.PromptFile, isSub: true})
 }
 

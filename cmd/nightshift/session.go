@@ -49,8 +49,8 @@ type session struct {
 	extra    []string
 	failOn   string
 	promptFn func() (string, error)
-	// revisions must exist in the repository.
-	revisions []string
+	// base and commit are what a review is about; they must exist.
+	base, commit string
 	// silent: nothing of the run is shown; wrap stands between the loop and the
 	// model. offline: wrap answers by itself, so no credential is looked for.
 	silent  bool
@@ -184,7 +184,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
 		Outputs: s.outputs(), Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
-		Task: s.task, InstructionsFrom: f.InstructionsFrom, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
+		Task: s.task, InstructionsFrom: f.InstructionsFrom, ReviewBase: s.base, ReviewCommit: s.commit, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}

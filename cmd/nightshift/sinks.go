@@ -35,6 +35,8 @@ type sinkSet struct {
 	files  *outFiles
 	// taken: a report goes to stdout, in the place of the final message.
 	taken bool
+	// places tells which flag writes a file, by its real path.
+	places map[string]string
 }
 
 // openSinks turns flags into sinks: the only place that knows all formats. What
@@ -57,6 +59,11 @@ func (s *session) openSinks() (*sinkSet, error) {
 			return nil, usageError("%s -: it cannot go to stdout; name a file", name)
 		}
 	}
+	if f.ReportDir != "" { // other outputs may lie in it
+		if err := os.MkdirAll(rt.abs(f.ReportDir), 0o755); err != nil {
+			return nil, usageError("--report-dir: %v", err)
+		}
+	}
 	switch {
 	case s.silent || set.taken:
 	case f.JSON:
@@ -71,19 +78,53 @@ func (s *session) openSinks() (*sinkSet, error) {
 	}
 	if f.Events != "" {
 		path := rt.abs(f.Events)
-		if err := set.files.hold(path); err != nil {
+		if err := set.hold("--events", path); err != nil {
 			return nil, usageError("--events %s: %v", f.Events, err)
 		}
 		s.log.Attach(report.NewJSONLFile(path, set.files.live))
 	}
 	if f.LastMessage != "" {
 		path := rt.abs(f.LastMessage)
-		if err := set.files.hold(path); err != nil {
+		if err := set.hold("--output-last-message", path); err != nil {
 			return nil, usageError("failed to open last message file %q: %v", f.LastMessage, err)
 		}
 		s.log.Attach(report.NewLastMessage(path, set.files.create, func(line string) { fmt.Fprintln(rt.stderr, "Warning: "+line) }))
 	}
-	return set, s.openReports(set, outs)
+	if err := s.openReports(set, outs); err != nil {
+		return set, err
+	}
+	if f.Record != "" {
+		if at, err := placeOf(rt.abs(f.Record)); err == nil && !at.direct {
+			if err := set.claim("--record", at.path); err != nil {
+				return set, usageError("--record %s: %v", f.Record, err)
+			}
+		}
+	}
+	return set, nil
+}
+
+// hold prepares path for what a flag writes. Two of them in one file would
+// leave only the later one, or a mixture.
+func (set *sinkSet) hold(flag, path string) error {
+	if err := set.files.hold(path); err != nil {
+		return err
+	}
+	at := set.files.held[path]
+	if at.direct {
+		return nil // a device or a pipe takes many
+	}
+	return set.claim(flag, at.path)
+}
+
+func (set *sinkSet) claim(flag, real string) error {
+	if other, ok := set.places[real]; ok && other != flag {
+		return fmt.Errorf("is written by %s already; name another file", other)
+	}
+	if set.places == nil {
+		set.places = map[string]string{}
+	}
+	set.places[real] = flag
+	return nil
 }
 
 // stdoutName stands for stdout in the place of a path.
@@ -139,7 +180,7 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 	o := report.Options{Create: rt.orStdout(set.files.create), Append: rt.orStdout(appendFile)}
 	for _, out := range outs {
 		if out.Path != stdoutName {
-			if err := set.files.hold(out.Path); err != nil {
+			if err := set.hold("--report "+out.Format, out.Path); err != nil {
 				return usageError("--report %s=%s: %v", out.Format, out.Path, err)
 			}
 		}
@@ -147,22 +188,25 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 	}
 	if f.ReportDir != "" {
 		dir := rt.abs(f.ReportDir)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return usageError("--report-dir: %v", err)
-		}
 		log := filepath.Join(dir, "events.jsonl")
-		outs := []string{log}
-		for _, out := range report.DirOutputs() {
+		for _, out := range append(report.DirOutputs(), report.Output{Format: "events", Path: "events.jsonl"}) {
 			out.Path = filepath.Join(dir, out.Path)
-			o.Outputs, outs = append(o.Outputs, out), append(outs, out.Path)
-		}
-		for _, out := range outs {
-			if err := set.files.hold(out); err != nil {
-				return usageError("--report-dir %s: %s %v", f.ReportDir, filepath.Base(out), err)
+			// Another flag may name the same file, if it is for the same report.
+			flag := "--report " + out.Format
+			if out.Path == log {
+				flag = "--events"
+			}
+			if err := set.hold(flag, out.Path); err != nil {
+				return usageError("--report-dir %s: %s %v", f.ReportDir, filepath.Base(out.Path), err)
+			}
+			if out.Path != log {
+				o.Outputs = append(o.Outputs, out)
 			}
 		}
 		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
-		s.log.Attach(report.NewJSONLFile(log, set.files.live))
+		if f.Events == "" || set.files.held[rt.abs(f.Events)].path != set.files.held[log].path {
+			s.log.Attach(report.NewJSONLFile(log, set.files.live))
+		}
 	}
 	if f.SignKey != "" {
 		signer, err := readSigner(rt.abs(f.SignKey))
