@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -170,19 +171,25 @@ func (j *judge) ok(layers ...string) bool {
 func (j *judge) why(layers ...string) string {
 	for _, l := range layers {
 		if f, ok := j.failed[l]; ok {
-			if e := unix.ErrnoName(unix.Errno(f.Errno)); e != "" {
-				return fmt.Sprintf("%s unavailable (%s: %s)", l, f.Op, e)
-			}
-			return fmt.Sprintf("%s unavailable (%s: %s)", l, f.Op, f.Text)
+			return refusedLayer(l, f)
 		}
 	}
 	if j.broken != "" {
 		return strings.TrimPrefix(j.broken, "sandbox: ")
 	}
-	for l, f := range j.failed { // whatever it was, it is what stands in the way
-		return fmt.Sprintf("%s unavailable (%s: %s)", l, f.Op, f.Text)
+	for _, l := range slices.Sorted(maps.Keys(j.failed)) { // whatever it was, it is what stands in the way
+		return refusedLayer(l, j.failed[l])
 	}
 	return layers[0] + " unavailable"
+}
+
+// refusedLayer names the call and, if there is one, its errno.
+func refusedLayer(layer string, f confine.LayerFailure) string {
+	reason := unix.ErrnoName(unix.Errno(f.Errno))
+	if reason == "" {
+		reason = f.Text
+	}
+	return fmt.Sprintf("%s unavailable (%s: %s)", layer, f.Op, reason)
 }
 
 func (j *judge) mounted() bool {
@@ -191,7 +198,11 @@ func (j *judge) mounted() bool {
 
 func (j *judge) writes() Support {
 	if j.mounted() {
-		return j.held("read-only mounts ("+j.facts.Mounts+", "+j.facts.Root+")", j.landlock())
+		second := j.landlock()
+		if second == "" {
+			second = "without Landlock not for named pipes outside"
+		}
+		return j.held("read-only mounts ("+j.facts.Mounts+", "+j.facts.Root+")", second)
 	}
 	const truncateABI = 3
 	if j.facts.Landlock >= truncateABI && j.facts.Unix != "" && j.accepts(DegradeLandlock) {
