@@ -104,7 +104,8 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 		}
 		r.log.Emit(v)
 		if !v.Passed {
-			failures, failed = append(failures, verifyFailure(v)), append(failed, cmd)
+			// Its output is masked already; the command may hold a secret too.
+			failures, failed = append(failures, r.Mask.Mask(verifyFailure(v))), append(failed, cmd)
 		}
 	}
 	if len(failures) == 0 {

@@ -170,3 +170,15 @@ func TestPromptHook(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifyTellsNoSecret: the model is told which check failed, without the
+// secrets that its command or its output holds.
+func TestVerifyTellsNoSecret(t *testing.T) {
+	t.Parallel()
+	l := newLoop(t, `verify=["echo sesame-open-1234; false"]`, "limits.verify_rounds=1").says(says("done"), says("done"))
+	l.opts.Mask.Add("sesame-open-1234", "DOOR")
+	l.want(l.play(), "gate", "verify_failed", ExitGate)
+	if told := string(lastItem(l).Raw); strings.Contains(told, "sesame") || strings.Count(told, "[masked:DOOR]") != 2 {
+		t.Errorf("the model was told %s", told)
+	}
+}
