@@ -27,6 +27,15 @@ type deniedLayer struct {
 	calls []uint32
 	errno unix.Errno
 	flags uint32 // of clone and unshare, refused with EPERM
+	args  []deniedArg
+}
+
+// deniedArg refuses a call for some values of an argument's low half: where a bit
+// of bits is set, or where it is value and bits is 0.
+type deniedArg struct {
+	call, arg   uint32
+	bits, value uint32
+	errno       unix.Errno
 }
 
 var mountCalls = []uint32{unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR}
@@ -44,8 +53,17 @@ var deniedLayers = map[string]deniedLayer{
 	"pivot":        {calls: []uint32{unix.SYS_PIVOT_ROOT}, errno: unix.EPERM},
 	"pidfd":        {calls: []uint32{unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_CLOSE_RANGE}, errno: unix.ENOSYS},
 	"openat2":      {calls: []uint32{unix.SYS_OPENAT2}, errno: unix.ENOSYS},
-	"clone3":       {calls: []uint32{unix.SYS_CLONE3}, errno: unix.ENOSYS},
+	// What single hosts refuse besides.
+	"apparmor":  {calls: append([]uint32{unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT}, mountCalls...), errno: unix.EACCES},
+	"loopback":  {args: []deniedArg{{unix.SYS_IOCTL, 1, 0, unix.SIOCSIFFLAGS, unix.EPERM}}},
+	"procmount": {args: []deniedArg{{unix.SYS_MOUNT, 3, 0, unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, unix.EPERM}}},
+	"listener":  {args: []deniedArg{{unix.SYS_SECCOMP, 1, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, unix.EINVAL}}},
+	"diag":      {args: []deniedArg{{unix.SYS_SOCKET, 2, 0, unix.NETLINK_SOCK_DIAG, unix.EPROTONOSUPPORT}}},
+	"clone3":    {calls: []uint32{unix.SYS_CLONE3}, errno: unix.ENOSYS},
 }
+
+// nobody is a user with no rights and no files.
+const nobody = 65534
 
 // denyMain runs a program with layers taken away: deny LAYER[,LAYER…] -- CMD….
 func denyMain(args []string) int {
@@ -62,6 +80,13 @@ func denyMain(args []string) int {
 	}
 	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 	for name := range strings.SplitSeq(args[0], ",") {
+		if name == "nobody" { // who starts it is an ordinary user with nothing to gain
+			if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 2
+			}
+			continue
+		}
 		l, ok := deniedLayers[name]
 		if !ok {
 			fmt.Fprintln(os.Stderr, "no layer", name)
@@ -76,6 +101,14 @@ func denyMain(args []string) int {
 					unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: l.flags, Jf: 1}, refuse(unix.EPERM), allow)
 			}
 			code = append(code, equals(unix.SYS_CLONE3, 1), refuse(unix.ENOSYS))
+		}
+		for _, a := range l.args {
+			test := unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: a.value, Jf: 1}
+			if a.bits != 0 {
+				test = unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: a.bits, Jf: 1}
+			}
+			code = append(code, equals(a.call, 4), unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16 + 8*a.arg},
+				test, refuse(a.errno), unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0})
 		}
 	}
 	code = append(code, allow)
@@ -243,6 +276,12 @@ func underDenied(t *testing.T, layers string, flags ...string) deniedRun {
 	put(t, ws+"/src/f", "x")
 	put(t, ws+"/private/secret", "DENIED")
 	put(t, dir+"/deny/secret", "DENIED")
+	return probe(t, self, layers, dir, ws, out, flags)
+}
+
+// probe runs the probes in a world.
+func probe(t *testing.T, self, layers, dir, ws, out string, flags []string) deniedRun {
+	t.Helper()
 	victim := exec.Command("sleep", "300")
 	victim.Env = []string{"VICTIMSECRET=x", "PATH=/bin:/usr/bin"}
 	if err := victim.Start(); err != nil {
@@ -262,7 +301,7 @@ func underDenied(t *testing.T, layers string, flags ...string) deniedRun {
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "OUT=" + out, "DENY=" + dir + "/deny", fmt.Sprintf("VICTIM=%d", victim.Process.Pid)}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = cmd.Run()
+	err := cmd.Run()
 	var ee *exec.ExitError
 	if err != nil && !errors.As(err, &ee) {
 		t.Fatal(err)

@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "confine":
 			os.Exit(confineMain(os.Args[2:]))
+		case "report":
+			os.Exit(reportMain(os.Args[2:]))
 		case "deny":
 			os.Exit(denyMain(os.Args[2:]))
 		}

@@ -176,6 +176,9 @@ func (in *initProcess) confine() net.Listener {
 		f.fail(err)
 	} else {
 		f.Landlock = abi
+		if p.LandlockABI > 0 {
+			f.Landlock = min(abi, p.LandlockABI)
+		}
 	}
 	in.chooseFilter()
 	if err := dropPrivileges(); err != nil {

@@ -48,6 +48,8 @@ type Plan struct {
 	// Accept are the weaker mechanisms of Spec.Degrade.
 	Accept    []string
 	Workspace string
+	// LandlockABI is the newest version that is used; 0 is the kernel's.
+	LandlockABI int
 }
 
 // Facts is what the init found and did. A layer that is not in Failed works.
