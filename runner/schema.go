@@ -11,9 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // Schema is an output schema, checked before the run and applied to the final
@@ -23,13 +21,14 @@ type Schema struct {
 	// Unsupported are keywords that the service's strict mode does not accept,
 	// each with its JSON pointer.
 	Unsupported []string
-	compiled    *jsonschema.Schema
+	resolved    *jsonschema.Resolved
 }
 
-// ParseSchema compiles a JSON Schema. References to files or the network are
-// refused: a schema is data, not a reason to read anything.
+// ParseSchema compiles a JSON Schema of draft 2020-12 or 7, or an earlier one
+// that these can read. References to files or the network are refused: a schema
+// is data, not a reason to read anything.
 func ParseSchema(name string, data []byte) (*Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	doc, err := decodeOne(data)
 	if err != nil {
 		return nil, fmt.Errorf("output schema file %s is not valid JSON: %w", name, jsonPosition(data, err))
 	}
@@ -42,17 +41,47 @@ func ParseSchema(name string, data []byte) (*Schema, error) {
 	if bad := extremeNumber(doc, ""); bad != "" {
 		return nil, fmt.Errorf("output schema file %s is not usable: %s", name, bad)
 	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	const url = "mem:///schema.json"
-	if err := c.AddResource(url, doc); err != nil {
-		return nil, fmt.Errorf("output schema file %s: %w", name, err)
-	}
-	if s.compiled, err = c.Compile(url); err != nil {
+	if s.resolved, err = resolveSchema(data, doc); err != nil {
 		return nil, fmt.Errorf("output schema file %s is not a valid JSON schema: %w", name, err)
 	}
 	s.Unsupported = unsupported(doc, "")
 	return s, nil
+}
+
+// decodeOne reads data as one JSON value; numbers keep their digits.
+func decodeOne(data []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("something follows the value")
+	}
+	return v, nil
+}
+
+func resolveSchema(data []byte, doc any) (*jsonschema.Resolved, error) {
+	if err := checkSchema(doc); err != nil {
+		return nil, err
+	}
+	var schema jsonschema.Schema
+	var wrong *json.UnmarshalTypeError
+	if err := json.Unmarshal(data, &schema); errors.As(err, &wrong) {
+		return nil, fmt.Errorf("/%s: the keyword cannot be a %s", strings.ReplaceAll(wrong.Field, ".", "/"), wrong.Value)
+	} else if err != nil {
+		return nil, err
+	}
+	draft, ok := drafts[strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(schema.Schema, "http://"), "https://"), "#")]
+	if !ok {
+		return nil, fmt.Errorf("/$schema: %q is no draft of JSON Schema that is known here", schema.Schema)
+	}
+	schema.Schema = draft
+	return schema.Resolve(nil)
 }
 
 // Bounds of a number in a schema or an answer. They are far beyond what any
@@ -144,33 +173,45 @@ func unsupported(v any, at string) []string {
 
 // Check returns what is wrong with answer, nil when it fits.
 func (s *Schema) Check(answer []byte) []string {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(answer))
+	doc, err := decodeOne(answer)
 	if err != nil {
 		return []string{"the answer is not one JSON value: " + err.Error()}
 	}
 	if bad := extremeNumber(doc, ""); bad != "" {
 		return []string{bad}
 	}
-	if err = s.compiled.Validate(doc); err == nil {
-		return nil
+	var plain any // the library takes a number that keeps its digits for a string
+	if err := json.Unmarshal(answer, &plain); err != nil {
+		return []string{"the answer cannot be read: " + err.Error()}
 	}
-	var ve *jsonschema.ValidationError
-	if !errors.As(err, &ve) {
-		return []string{err.Error()}
+	if err = s.resolved.Validate(plain); err != nil {
+		return []string{problem(err)}
 	}
-	var out []string
-	leaves(ve, &out)
-	return out
+	return nil
 }
 
-// leaves collects the innermost violations with their place in the answer.
-func leaves(e *jsonschema.ValidationError, out *[]string) {
-	if len(e.Causes) == 0 {
-		at := "/" + strings.Join(e.InstanceLocation, "/")
-		*out = append(*out, at+": "+e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
-		return
+// problem is the innermost place and the reason of a violation. The library
+// names every schema on the way there.
+func problem(err error) string {
+	text := err.Error()
+	at := "/"
+	for {
+		rest, ok := strings.CutPrefix(text, "validating ")
+		if !ok {
+			break
+		}
+		place, rest, ok := strings.Cut(rest, ": ")
+		if !ok {
+			break
+		}
+		if place != "root" {
+			at = place
+		}
+		text = rest
 	}
-	for _, c := range e.Causes {
-		leaves(c, out)
+	const most = 4096 // a reason may quote the answer
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
+	return at + ": " + text
 }

@@ -54,6 +54,7 @@ def pss(pid):
 class Model(http.server.BaseHTTPRequestHandler):
     """One answer for each POST: `calls` tool calls one after the other, then a message."""
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass
