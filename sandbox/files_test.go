@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // attempts runs scripts and compares what each prints. The default row of the
@@ -332,6 +334,98 @@ func TestGitShapes(t *testing.T) {
 		b := openBox(t, Spec{Workspace: shared, Write: []string{shared + "/ws"}, ProtectNames: protectNames})
 		tryAll(t, b, []attempt{{"echo x >> common/config", readOnlyFS}, {"echo x >> ws/.git/config", readOnlyFS}, {"echo x > common/other", "ok"}})
 	})
+}
+
+// Without namespaces the same shapes hold, though nothing can be made at the top
+// of a root.
+func TestGitShapesByLandlockAlone(t *testing.T) {
+	const signalABI = 6
+	if r := Probe(); r.LandlockABI < signalABI {
+		t.Skipf("Landlock version %d cannot stand alone", r.LandlockABI)
+	}
+	dir, _, _ := world(t)
+	plant := func(gitDir string) string {
+		return "(mkdir -p " + gitDir + "/hooks; echo x > " + gitDir + "/hooks/pre-commit) 2>/dev/null; (echo x >> " + gitDir + "/config) 2>/dev/null; mv " + gitDir + " moved 2>/dev/null; " +
+			"cat " + gitDir + "/hooks/pre-commit " + gitDir + "/config 2>/dev/null | tr -d y"
+	}
+	shapes := map[string]func(ws string) string{ // returns what is attacked
+		"a folder": func(ws string) string { put(t, ws+"/.git/config", "y"); return ".git" },
+		"a file": func(ws string) string {
+			put(t, ws+"/real/config", "y")
+			put(t, ws+"/.git", "gitdir: real\n")
+			return "real"
+		},
+		"missing": func(ws string) string { return ".git" },
+		"nested":  func(ws string) string { put(t, ws+"/src/n/.git/config", "y"); return "src/n/.git" },
+		"a submodule": func(ws string) string {
+			put(t, ws+"/.git/modules/sub/config", "y")
+			put(t, ws+"/sub/.git", "gitdir: ../.git/modules/sub\n")
+			return ".git/modules/sub"
+		},
+		"a link in a nested one": func(ws string) string {
+			put(t, ws+"/src/real/config", "y")
+			put(t, ws+"/src/n/f", "y")
+			if err := os.Symlink("../real", ws+"/src/n/.git"); err != nil {
+				t.Fatal(err)
+			}
+			return "src/real"
+		},
+	}
+	for name, make := range shapes {
+		t.Run(name, func(t *testing.T) {
+			ws := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+			put(t, ws+"/src/f", "x")
+			target := make(ws)
+			b := openAlone(t, Spec{Mode: WorkspaceWrite, Workspace: ws, ProtectNames: protectNames, Degrade: []string{DegradeLandlock, DegradeOuterProc}})
+			if got, _ := sh(t, b, plant(target)+"; (echo x > .codex/c; mkdir .codex; mkdir .agents) 2>/dev/null; ls -d .codex/c moved 2>/dev/null; echo done > src/f && cat src/f"); got != "done" {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+	t.Run("a worktree that may commit", func(t *testing.T) {
+		if _, err := exec.LookPath("git"); err != nil {
+			t.Skip("no git here")
+		}
+		main, wt := filepath.Join(dir, "main"), filepath.Join(dir, "wt")
+		put(t, main+"/f", "one")
+		gitIn(t, main, "init", "-q", "-b", "main", ".")
+		gitIn(t, main, "add", "f")
+		gitIn(t, main, "commit", "-qm", "one")
+		gitIn(t, main, "worktree", "add", "-q", wt, "-b", "side")
+		put(t, wt+"/f", "two")
+		b := openAlone(t, Spec{Mode: WorkspaceWrite, Workspace: wt, Write: []string{main + "/.git"}, ProtectNames: protectNames, Degrade: []string{DegradeLandlock, DegradeOuterProc}})
+		if out, x := sh(t, b, "exec 2>&1; git -c core.fsync=none -c user.name=a -c user.email=a@example.com commit -qam two && git log --oneline | grep -q two && echo committed; echo x > "+main+"/f"); x.Code == 0 || !strings.Contains(out, "committed") {
+			t.Errorf("exit %d: %s", x.Code, out)
+		}
+		if got, err := os.ReadFile(main + "/f"); err != nil || string(got) != "one" {
+			t.Errorf("%q %v", got, err)
+		}
+	})
+}
+
+// openAlone opens a sandbox as where there are no namespaces.
+func openAlone(t *testing.T, s Spec) *Sandbox {
+	t.Helper()
+	b := &Sandbox{spec: s}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := b.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	o := &outcome{plan: b.plan, failed: map[string]confine.LayerFailure{}}
+	l, err := launch(0)
+	if !o.try(testContext(t), l, err, "") {
+		t.Fatal(o.err)
+	}
+	b.init = o.conn
+	b.report = b.makeReport(o)
+	if missing := missingOf(b.report, DefaultRequire); len(missing) > 0 {
+		t.Fatalf("%+v", missing)
+	}
+	return b
 }
 
 func TestDeniedPaths(t *testing.T) {
