@@ -85,10 +85,14 @@ func denialDetail(d Denial) string {
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// title names a run in a list of several.
-func title(s *Summary) string {
-	if s.Run.Task != "" {
+// title names the suite of a run, one of so many. It is the same for every run of
+// a job, so that services can follow its cases over time.
+func title(s *Summary, of int) string {
+	switch {
+	case s.Run.Task != "":
 		return "nightshift task " + s.Run.Task
+	case of > 1:
+		return "nightshift: " + runName(s)
 	}
-	return strings.TrimSpace("nightshift " + s.Run.Mode + " " + s.Run.ThreadID)
+	return strings.TrimSpace("nightshift " + s.Run.Mode)
 }

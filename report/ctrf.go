@@ -59,7 +59,7 @@ func renderCTRF(w io.Writer, runs []*Summary, _ *Options) error {
 		}
 		for _, c := range casesOf(s) {
 			t := ctrfTest{Name: cmp.Or(PlainLine(c.name, 1000), c.class), Status: "passed", Duration: c.took.Milliseconds(),
-				Suite: []string{PlainLine(title(s), 200), c.class}}
+				Suite: []string{PlainLine(title(s, len(runs)), 200), c.class}}
 			if c.failed {
 				t.Status, t.Message, t.Trace, t.Tags = "failed", Plain(c.text), Plain(c.detail), []string{PlainLine(c.kind, 100)}
 				sum.Failed++

@@ -83,6 +83,22 @@ func judged(s string, good bool) words {
 	return words{s, lookBad}
 }
 
+// runName is what a person calls a run: its task, what was asked, or at worst its
+// thread.
+func runName(s *Summary) string {
+	asked, _, _ := strings.Cut(strings.TrimSpace(s.Run.Prompt), "\n")
+	return cmp.Or(s.Run.Task, PlainLine(asked, 80), s.Run.ThreadID, s.Run.Mode)
+}
+
+// documentOf is document, with a title that tells the run from others beside it.
+func documentOf(s *Summary, of int) doc {
+	d := document(s)
+	if of > 1 {
+		d.title = "nightshift: " + PlainLine(runName(s), 100) + ": " + headline(s)
+	}
+	return d
+}
+
 // document builds the report of one run: the outcome and what needs attention
 // first, details after.
 func document(s *Summary) doc {

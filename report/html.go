@@ -83,20 +83,13 @@ func renderHTML(w io.Writer, runs []*Summary, _ *Options) error {
 		p.Docs = append(p.Docs, mergedPage(runs))
 	}
 	for _, s := range runs {
-		p.Docs = append(p.Docs, pageOf(document(s)))
+		p.Docs = append(p.Docs, pageOf(documentOf(s, len(runs))))
 	}
 	return t.Execute(w, p)
 }
 
 func mergedPage(runs []*Summary) pageDoc {
-	failed := 0
-	t := table{head: []string{"Run", "Outcome", "Exit code", "Tokens", "Cost USD", "Denials", "Failed tools", "Files"}}
-	for _, s := range runs {
-		if !s.Success() {
-			failed++
-		}
-		t.rows = append(t.rows, mergedRow(s))
-	}
+	t, failed := mergedTable(runs)
 	return pageDoc{Title: fmt.Sprintf("nightshift: %s, %d failed", plural(len(runs), "run", "runs"), failed), OK: failed == 0,
 		Sections: []pageSection{{Blocks: []pageBlock{pageBlockOf(t)}}}}
 }

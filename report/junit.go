@@ -54,19 +54,19 @@ type junitFailure struct {
 func renderJUnit(w io.Writer, runs []*Summary, _ *Options) error {
 	var doc junitSuites
 	for i, s := range runs {
-		doc.Suites = append(doc.Suites, suiteOf(s, i))
+		doc.Suites = append(doc.Suites, suiteOf(s, i, len(runs)))
 	}
 	return writeXML(w, doc)
 }
 
-func suiteOf(s *Summary, id int) junitSuite {
+func suiteOf(s *Summary, id, of int) junitSuite {
 	suite := junitSuite{
-		Name: xmlLine(title(s)), Package: "nightshift", ID: id, Hostname: "nightshift",
+		Name: xmlLine(title(s, of)), Package: "nightshift", ID: id, Hostname: "nightshift",
 		Timestamp: s.StartedAt.UTC().Format("2006-01-02T15:04:05"), Time: seconds(millis(s.DurationMS)),
 		Out: xmlText(s.FinalMessage),
 	}
 	for _, kv := range [][2]string{
-		{"version", s.Run.Version}, {"model", s.Run.Model}, {"sandbox", s.Run.Sandbox}, {"network", s.Run.Network},
+		{"version", s.Run.Version}, {"thread", s.Run.ThreadID}, {"model", s.Run.Model}, {"sandbox", s.Run.Sandbox}, {"network", s.Run.Network},
 		{"policy", s.Policy.Digest}, {"outcome", s.Outcome}, {"class", s.Class}, {"exit_code", fmt.Sprint(s.ExitCode)},
 		{"input_tokens", fmt.Sprint(s.Usage.Input)}, {"output_tokens", fmt.Sprint(s.Usage.Output)},
 		{"cost_usd", fmt.Sprintf("%.6f", s.CostUSD)}, {"patch", s.Changes.Digest},

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -26,21 +25,25 @@ func markdownOf(runs []*Summary, limit int) string {
 		level = "##"
 	}
 	for _, s := range runs {
-		m.document(document(s), level)
+		m.document(documentOf(s, len(runs)), level)
 	}
 	return m.finish()
 }
 
 func mergedHead(runs []*Summary) string {
-	t := table{head: []string{"Run", "Outcome", "Exit code", "Tokens", "Cost USD", "Denials", "Failed tools", "Files"}}
-	failed := 0
+	t, failed := mergedTable(runs)
+	return fmt.Sprintf("# nightshift: %s, %d failed\n\n", plural(len(runs), "run", "runs"), failed) + mdTable(t) + "\n"
+}
+
+func mergedTable(runs []*Summary) (t table, failed int) {
+	t.head = []string{"Run", "Thread", "Outcome", "Exit code", "Tokens", "Cost USD", "Denials", "Failed tools", "Files"}
 	for _, s := range runs {
 		if !s.Success() {
 			failed++
 		}
 		t.rows = append(t.rows, mergedRow(s))
 	}
-	return fmt.Sprintf("# nightshift: %s, %d failed\n\n", plural(len(runs), "run", "runs"), failed) + mdTable(t) + "\n"
+	return t, failed
 }
 
 func mergedRow(s *Summary) []words {
@@ -48,7 +51,7 @@ func mergedRow(s *Summary) []words {
 	if s.Prices != nil {
 		cost = plain("%.4f", s.CostUSD)
 	}
-	return []words{outside(cmp.Or(s.Run.Task, s.Run.ThreadID)), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
+	return []words{outside(runName(s)), outside(s.Run.ThreadID), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
 		cost, plain("%d", s.Totals.Denials), plain("%d", s.Totals.FailedTools), plain("%d", len(s.Changes.Files))}
 }
 

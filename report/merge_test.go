@@ -115,3 +115,27 @@ func FuzzReadRuns(f *testing.F) {
 		}
 	})
 }
+
+// TestMergedRunsHaveNames: a person finds a run by its task or by what was
+// asked; its thread says nothing to them.
+func TestMergedRunsHaveNames(t *testing.T) {
+	a, b, c := &Summary{}, &Summary{}, &Summary{}
+	a.Run = Run{ThreadID: "thread-a", Prompt: "\n Fix the | build\nand more"}
+	b.Run = Run{ThreadID: "thread-b", Prompt: "x", Task: "task-7"}
+	c.Run = Run{ThreadID: "thread-c"}
+	runs := []*Summary{a, b, c}
+	for _, format := range []string{"markdown", "html"} {
+		var out strings.Builder
+		if err := Render(&out, format, runs, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"build: ", "task-7: ", "thread-c: ", "thread-a", "thread-b"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: no %q", format, want)
+			}
+		}
+		if strings.Contains(out.String(), "and more: ") {
+			t.Errorf("%s: the whole prompt is a title", format)
+		}
+	}
+}
