@@ -94,7 +94,7 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 					at:      at,
 					key:     "permissions.network",
 					message: fmt.Sprintf("host pattern %q %s", host, message),
-					hint:    "write name, *.name, **.name or *",
+					hint:    "write name, *.name, **.name or *, with :port where only that one is meant",
 				}.err(
 					KindUsage,
 				),
@@ -102,7 +102,7 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 			return
 		}
 		if allow {
-			n.AllowedDomains = append(n.AllowedDomains, normalDomain(host))
+			n.AllowedDomains = append(n.AllowedDomains, allowedDomain(host))
 			return
 		}
 		n.DeniedDomains = append(n.DeniedDomains, normalDomain(host))
@@ -135,7 +135,9 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 // flagCeiling: a host that a flag opens must be one that requirements allow.
 func (b *builder) flagCeiling(host string) {
 	for _, limit := range b.q.networks {
-		if limit.hasAllow && !slices.ContainsFunc(limit.allow, func(a *node) bool { return domainMatches(a.text, strings.TrimLeft(host, "*.")) }) {
+		if limit.hasAllow && !slices.ContainsFunc(limit.allow, func(a *node) bool {
+			return allowsDomain(a.text, strings.TrimLeft(normalDomain(host), "*."), domainPort(host))
+		}) {
 			b.violated(
 				newTable(&layer{flag: "--allow-domain"}),
 				"--allow-domain",
@@ -273,8 +275,10 @@ func (b *builder) allowRule() *rules.NetworkRule {
 
 // badDomain is what is wrong with a host pattern, "" if nothing is.
 func badDomain(pattern string) string {
-	host := strings.TrimSpace(pattern)
-	if host == "*" {
+	host, port := cutPort(strings.TrimSpace(pattern))
+	n, err := strconv.Atoi(port)
+	badPort := port != "" && (err != nil || n < 1 || n > 65535)
+	if host == "*" && !badPort {
 		return ""
 	}
 	host = strings.TrimPrefix(strings.TrimPrefix(host, "**."), "*.")
@@ -284,12 +288,56 @@ func badDomain(pattern string) string {
 	if _, err := rules.NormalHost(host); err != nil {
 		return "is no host name or address"
 	}
+	if badPort {
+		return "has a bad port"
+	}
 	return ""
 }
 
-// normalDomain is the form in which patterns are compared.
+// cutPort splits a pattern and its ":port", which has no colon. The colons of a
+// bare IPv6 address are no port's.
+func cutPort(pattern string) (host, port string) {
+	i := strings.LastIndexByte(pattern, ':')
+	if i < 0 || strings.Trim(pattern[i+1:], "0123456789") != "" || strings.Count(pattern, ":") > 1 && !strings.HasSuffix(pattern[:i], "]") {
+		return pattern, ""
+	}
+	return pattern[:i], pattern[i+1:]
+}
+
+// domainPort is the port of a pattern, 0 for any.
+func domainPort(pattern string) int {
+	_, port := cutPort(strings.TrimSpace(pattern))
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// allowedDomain is the form of a pattern that allows: with its port, which is
+// then the only one. What denies holds for every port of the host.
+func allowedDomain(pattern string) string {
+	host := normalDomain(pattern)
+	port := domainPort(pattern)
+	switch {
+	case port == 0:
+		return host
+	case strings.Contains(host, ":"):
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(port)
+}
+
+// allowsDomain tells whether a pattern that allows is for host and port; 0 is any
+// port.
+func allowsDomain(pattern, host string, port int) bool {
+	want := domainPort(pattern)
+	return (want == 0 || want == port) && domainMatches(pattern, host)
+}
+
+// normalDomain is the form in which patterns are compared: without the port.
 func normalDomain(pattern string) string {
-	pattern = strings.TrimSpace(pattern)
+	pattern, _ = cutPort(strings.TrimSpace(pattern))
 	prefix := ""
 	for _, p := range []string{"**.", "*."} {
 		if rest, ok := strings.CutPrefix(pattern, p); ok {
@@ -375,8 +423,8 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 				return deny(host+" needs a review, and nobody can be asked", r.text, r.origin())
 			}
 		}
-		if l.hasAllow && !slices.ContainsFunc(l.allow, func(a *node) bool { return domainMatches(a.text, host) }) {
-			return deny(host+" is not a host that requirements allow", "experimental_network", l.originAllow)
+		if l.hasAllow && !slices.ContainsFunc(l.allow, func(a *node) bool { return allowsDomain(a.text, host, port) }) {
+			return deny(where+" is not a host that requirements allow", "experimental_network", l.originAllow)
 		}
 	}
 	if n.Mode == "limited" && !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, strings.ToUpper(method)) {
@@ -394,7 +442,7 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 		return HostDecision{Allowed: true, Rule: ruling.Host, Origin: ruling.Origin}
 	}
 	for _, a := range n.AllowedDomains {
-		if domainMatches(a, host) {
+		if allowsDomain(a, host, port) {
 			return HostDecision{Allowed: true, Rule: a, Origin: p.domainOrigin(a)}
 		}
 	}

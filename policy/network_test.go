@@ -56,6 +56,39 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// A pattern with a port allows that port alone; one that denies holds for all.
+func TestHostPorts(t *testing.T) {
+	const config = "[permissions.network]\nenabled = true\nallowed_domains = [\"a.example:8443\", \"*.sub.example:9000\", \"free.example\", \"[2001:db8::1]:8443\", \"2001:db8::2\"]\n" +
+		"denied_domains = [\"bad.sub.example:1\"]\n"
+	p := load(t, map[string]string{"home/config.toml": config})
+	for _, c := range []struct {
+		host string
+		port int
+		rule string // "": refused
+	}{
+		{"a.example", 8443, "a.example:8443"}, {"A.Example.", 8443, "a.example:8443"}, {"a.example", 443, ""}, {"a.example", 84430, ""},
+		{"x.sub.example", 9000, "*.sub.example:9000"}, {"x.sub.example", 443, ""}, {"bad.sub.example", 9000, ""},
+		{"free.example", 443, "free.example"}, {"free.example", 25, "free.example"}, // which ports without a name are served is the proxy's to say
+		{"2001:db8::1", 8443, "[2001:db8::1]:8443"}, {"2001:db8::1", 443, ""}, {"2001:db8::2", 443, "2001:db8::2"},
+	} {
+		d := p.Host(c.host, c.port, "CONNECT")
+		if d.Allowed != (c.rule != "") || d.Allowed && (d.Rule != c.rule || d.Origin == "") || !d.Allowed && d.Reason == "" {
+			t.Errorf("%s:%d: %+v", c.host, c.port, d)
+		}
+	}
+	p = load(t, map[string]string{"home/config.toml": "[permissions.network]\nenabled = true\nallowed_domains = [\"*:8443\", \"a.example\"]\n",
+		"etc/requirements.toml": "[experimental_network]\nallowed_domains = [\"a.example:443\", \"b.example\"]\n"})
+	for _, c := range []struct {
+		host string
+		port int
+		want bool
+	}{{"a.example", 443, true}, {"a.example", 8443, false}, {"b.example", 8443, true}, {"b.example", 443, false}, {"10.0.0.1", 8443, false}} {
+		if d := p.Host(c.host, c.port, "CONNECT"); d.Allowed != c.want {
+			t.Errorf("%s:%d: %+v", c.host, c.port, d)
+		}
+	}
+}
+
 // FuzzHost: a host that is let through is on the list, and never one that is
 // denied; addresses are only let through as they are written.
 func FuzzHost(f *testing.F) {

@@ -29,8 +29,10 @@ func (b *builder) origins() map[string]string {
 func (b *builder) domainOrigins() map[string]string {
 	out := map[string]string{}
 	put := func(host string, at *node) {
-		if host = normalDomain(host); out[host] == "" {
-			out[host] = at.origin()
+		for _, form := range []string{allowedDomain(host), normalDomain(host)} {
+			if out[form] == "" {
+				out[form] = at.origin()
+			}
 		}
 	}
 	for _, l := range b.networks {
@@ -55,7 +57,7 @@ func (b *builder) domainOrigins() map[string]string {
 		}
 	}
 	for _, host := range b.src.Flags.NetworkAllow {
-		if host = normalDomain(host); out[host] == "" {
+		if host = allowedDomain(host); out[host] == "" {
 			out[host] = "--allow-domain"
 		}
 	}

@@ -79,6 +79,7 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 	if err != nil {
 		return res, fmt.Errorf("tool %s: %w", c.Name, err)
 	}
+	res.Output = r.tellRefusals(res.Output)
 	if r.tools.hooked("PostToolUse") && res.Denied == nil {
 		seen.ItemID = res.ItemID
 		after := r.tools.hooks.After(ctx, seen, res.Output)

@@ -2,10 +2,13 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -57,6 +60,7 @@ func (r *run) egressDecided(o egress.Outcome) {
 	if !o.Allowed {
 		e.Decision, e.Outcome = "forbidden", policy.Denied
 		r.denied.Add(int64(o.Since))
+		r.refusals.add(e.Subject + ": " + o.Reason)
 	} else if o.Error != "" {
 		e.Reason = o.Error
 	}
@@ -64,4 +68,45 @@ func (r *run) egressDecided(o egress.Outcome) {
 		e.Reason = strings.TrimSpace(fmt.Sprintf("%s (%d times, %d in all)", e.Reason, o.Since, o.Count))
 	}
 	r.log.Emit(e)
+}
+
+// refusals collects what the proxy refused until a command's output tells it.
+// Programs show little of it: curl says "403" and nothing else.
+type refusals struct {
+	mu    sync.Mutex
+	lines []string // each once
+}
+
+// maxRefusals bounds what one output tells.
+const maxRefusals = 10
+
+func (f *refusals) add(line string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.lines) < maxRefusals && !slices.Contains(f.lines, line) {
+		f.lines = append(f.lines, line)
+	}
+}
+
+// take returns what came since the last time.
+func (f *refusals) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lines := f.lines
+	f.lines = nil
+	return lines
+}
+
+// tellRefusals adds to a tool's answer which connections were refused while it
+// ran. Of commands that run side by side the first to end tells it.
+func (r *run) tellRefusals(output json.RawMessage) json.RawMessage {
+	lines := r.refusals.take()
+	var text string
+	if len(lines) == 0 || json.Unmarshal(output, &text) != nil {
+		return output
+	}
+	for _, l := range lines {
+		text = strings.TrimSuffix(text, "\n") + "\nThe network proxy refused a connection to " + l + "\n"
+	}
+	return quote(text)
 }

@@ -15,9 +15,15 @@ func TestDecideHost(t *testing.T) {
 network_rule(host="socks.example.com", protocol="socks5_tcp", decision="allow")
 network_rule(host="bad.example.com", protocol="https", decision="deny")
 `)
-	p.flags.NetworkAllow = []string{"*.allowed.example.com", "bad.example.com"}
+	p.flags.NetworkAllow = []string{"*.allowed.example.com", "bad.example.com", "ported.example.com:8443"}
 	o := p.options("workspace-write")
 	r := &run{Options: Options{Policy: o.Policy}}
+	if d := r.decideHost("ported.example.com", 8443, egress.Connect); !d.Allowed || !d.PortNamed {
+		t.Errorf("a port that the pattern names: %+v", d)
+	}
+	if d := r.decideHost("ported.example.com", 443, egress.Connect); d.Allowed {
+		t.Errorf("another port: %+v", d)
+	}
 	for _, c := range []struct {
 		host   string
 		port   int
@@ -58,6 +64,13 @@ func TestEgressDecisionsAreEvents(t *testing.T) {
 	if len(got) != 3 || got[0].Outcome != "denied" || got[0].Subject != "a.test:443" || got[0].Origin != "f:1" || got[1].Reason != "no (10 times, 20 in all)" ||
 		got[2].Outcome != "allowed" || got[2].Reason != "there is no such host" {
 		t.Errorf("%+v", got)
+	}
+	if got := string(r.tellRefusals(quote("curl: (56) CONNECT tunnel failed, response 403\n"))); got !=
+		`"curl: (56) CONNECT tunnel failed, response 403\nThe network proxy refused a connection to a.test:443: no\n"` {
+		t.Errorf("%s", got)
+	}
+	if got := string(r.tellRefusals(quote("x"))); got != `"x"` {
+		t.Errorf("told again: %s", got)
 	}
 	if n := r.denied.Load(); n != 11 {
 		t.Errorf("%d refusals counted", n)

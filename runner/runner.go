@@ -159,6 +159,8 @@ type run struct {
 	closers     []func(context.Context)
 	// denied counts refused connections; the proxy's goroutines add to it.
 	denied atomic.Int64
+	// refusals are what the egress proxy refused and no output told yet.
+	refusals refusals
 	// bug is the first panic that ending the run ran into.
 	bug error
 }
