@@ -169,12 +169,28 @@ func (p *Policy) SecretVariables() []string { return slices.Clone(p.secretVariab
 
 func matchesAny(patterns []string, name string) bool {
 	upper := strings.ToUpper(name)
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		ok, err := path.Match(strings.ToUpper(pattern), upper)
-		if err != nil {
-			// A pattern that is no glob is a name.
-			return strings.EqualFold(pattern, name)
-		}
-		return ok
-	})
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matchesName(strings.ToUpper(pattern), upper) })
+}
+
+// matchesName is path.Match without its slash, for names and patterns in upper case.
+// Every start asks it a few thousand times, nearly always about plain names and
+// *WORD*.
+func matchesName(pattern, name string) bool {
+	const meta = `*?[\`
+	i := strings.IndexAny(pattern, meta)
+	if i < 0 {
+		return pattern == name
+	}
+	if !strings.HasPrefix(name, pattern[:i]) {
+		return false
+	}
+	if n := len(pattern); n > 1 && i == 0 && pattern[0] == '*' && pattern[n-1] == '*' && !strings.ContainsAny(pattern[1:n-1], meta) {
+		return strings.Contains(name, pattern[1:n-1])
+	}
+	// A variable's name may hold a slash, which a star does not match.
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
+	if err != nil {
+		return pattern == name // a pattern that is no glob is a name
+	}
+	return ok
 }

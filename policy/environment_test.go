@@ -122,3 +122,18 @@ func TestSecretIn(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestMatchesName(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"GH_TOKEN", "GH_TOKEN", true}, {"GH_TOKEN", "GH_TOKENS", false}, {"INPUT_*", "INPUT_A", true}, {"INPUT_*", "XINPUT_A", false},
+		{"*KEY*", "A/KEY/B", true}, {"*KEY*", "KEY", true}, {"*KEY*", "KE", false}, {"**", "A", true}, {"*", "", true}, {"*", "A/B", true},
+		{"A?C", "A/C", true}, {"A[BC]", "AC", true}, {"A[", "A[", true}, {"A[", "AB", false}, {`A\*`, "A*", true}, {`A\*`, "AB", false}, {"*A*B*", "XAYBZ", true},
+	} {
+		if got := matchesName(c.pattern, c.name); got != c.want {
+			t.Errorf("%q matches %q: %v", c.pattern, c.name, got)
+		}
+	}
+}

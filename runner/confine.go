@@ -323,8 +323,12 @@ func within(path, dir string) bool {
 
 // realPath resolves links as far as path exists.
 func realPath(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	// Most of those asked for are missing: one call tells, instead of one for
+	// each folder on the way.
+	if _, err := os.Lstat(path); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
 	}
 	if dir := filepath.Dir(path); dir != path {
 		return filepath.Join(realPath(dir), filepath.Base(path))

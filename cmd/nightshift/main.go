@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -44,6 +46,7 @@ func start() int {
 		environ[i] = string(append([]byte(nil), e...))
 	}
 	exposed := sandbox.HideSelf()
+	collectLate(environ)
 	signal.Ignore(syscall.SIGPIPE)
 	end := newEnding()
 	ctx, stop := withSignals(context.Background(), end)
@@ -52,6 +55,19 @@ func start() int {
 		ctx: ctx, stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
 		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed,
 	}, os.Args[1:])
+}
+
+// collectLate puts the first garbage collection off until the heap has 16 MiB:
+// most runs end before, and it would fall into the time before the first
+// request. What needs more memory is collected as usual from then on. A GOGC of
+// the user's own stands.
+func collectLate(environ []string) {
+	if slices.ContainsFunc(environ, func(e string) bool { return strings.HasPrefix(e, "GOGC=") }) {
+		return
+	}
+	const late, usual = 400, 100
+	debug.SetGCPercent(late)
+	goruntime.AddCleanup(new([64]byte), func(percent int) { debug.SetGCPercent(percent) }, usual)
 }
 
 // run parses args and runs the command. It returns the exit code.
