@@ -15,17 +15,31 @@ import (
 // get smaller is no reason to go on asking.
 const maxCompactions = 8
 
+// compactShare is how much of the model's window may be used before the history
+// is compacted, in percent, when only the window is configured.
+const compactShare = 90
+
+// compactLimit is the number of tokens after which the history is compacted, 0:
+// only when the service says that it is too long.
+func (r *run) compactLimit() int64 {
+	window := r.cfg.ContextWindow * compactShare / 100
+	if l := r.cfg.CompactLimit; l > 0 && (window <= 0 || l < window) {
+		return l
+	}
+	return max(window, 0)
+}
+
 // compactIfNeeded compacts when the last response's tokens passed the limit of
 // the configuration.
 func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
-	limit := r.cfg.CompactLimit
+	limit := r.compactLimit()
 	if limit <= 0 || r.context.lastInput < limit {
 		return nil
 	}
 	if r.totals.Compactions >= maxCompactions {
 		return &TurnError{Class: "context_length", Code: ExitFailed,
-			Message:  fmt.Sprintf("the history was compacted %d times and is again over model_auto_compact_token_limit (%d)", maxCompactions, limit),
-			HintText: "raise model_auto_compact_token_limit, or split the task"}
+			Message:  fmt.Sprintf("the history was compacted %d times and is again over %d tokens", maxCompactions, limit),
+			HintText: "raise model_auto_compact_token_limit (or model_context_window), or split the task"}
 	}
 	return r.compact(ctx, trigger)
 }

@@ -236,3 +236,22 @@ func TestCompactionEndpoint(t *testing.T) {
 		})
 	}
 }
+
+// TestCompactLimit: the window of the model bounds the history where no limit is
+// configured, or a greater one.
+func TestCompactLimit(t *testing.T) {
+	for _, c := range []struct {
+		overrides []string
+		want      int64
+	}{
+		{nil, 0},
+		{[]string{"model_auto_compact_token_limit=700"}, 700},
+		{[]string{"model_context_window=1000"}, 900},
+		{[]string{"model_context_window=1000", "model_auto_compact_token_limit=700"}, 700},
+		{[]string{"model_context_window=1000", "model_auto_compact_token_limit=5000"}, 900},
+	} {
+		if got := newRun(newLoop(t, c.overrides...).opts).compactLimit(); got != c.want {
+			t.Errorf("%v: %d, want %d", c.overrides, got, c.want)
+		}
+	}
+}

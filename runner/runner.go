@@ -178,8 +178,13 @@ func newRun(o Options) *run {
 	}
 	r := &run{Options: o, log: o.Log, cfg: o.Policy.Config(), started: o.Now()}
 	r.turnID = r.NewID()
-	if o.Mode == "agent" {
+	switch {
+	case o.Mode == "agent":
 		r.cfg = agentConfig(*r.cfg, o.role)
+	case o.Mode == "review" && r.cfg.ReviewModel != "" && o.Policy.Origins()["model"] != "-m":
+		c := *r.cfg
+		c.Model = c.ReviewModel
+		r.cfg = &c
 	}
 	r.model = r.cfg.Model
 	if o.spent == nil {
