@@ -390,3 +390,16 @@ func (l *liveLog) Close() error {
 func appendFile(path string) (io.WriteCloser, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 }
+
+// appendable finds out whether appendFile would succeed. It makes no file.
+func appendable(path string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Stat(filepath.Dir(path))
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

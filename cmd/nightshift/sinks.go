@@ -216,10 +216,21 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 		o.Sign = signer
 	}
 	if set.github && !s.silent {
-		for format, name := range map[string]string{"github-summary": "GITHUB_STEP_SUMMARY", "github-output": "GITHUB_OUTPUT"} {
-			if path := rt.getenv(name); path != "" {
-				o.Outputs = append(o.Outputs, report.Output{Format: format, Path: path})
+		for _, file := range [][2]string{{"github-summary", "GITHUB_STEP_SUMMARY"}, {"github-output", "GITHUB_OUTPUT"}} {
+			path := rt.getenv(file[1])
+			if path == "" {
+				continue
 			}
+			// Nobody asked for it: a job in a container without these files does its
+			// work all the same.
+			path = rt.abs(path)
+			if err := appendable(path); err != nil {
+				s.notices = append(s.notices, event.Notice{Class: "github_file", Origin: file[1],
+					Message: fmt.Sprintf("%s names %s, which cannot be written, so it is left out: %v", file[1], path, errText(err)),
+					Hint:    "mount that file into the container, or add --no-github"})
+				continue
+			}
+			o.Outputs = append(o.Outputs, report.Output{Format: file[0], Path: path})
 		}
 		if fi, err := os.Stat(rt.getenv("GITHUB_STEP_SUMMARY")); err == nil {
 			o.SummaryBytes = max(1, report.StepSummaryLimit-int(fi.Size()))
