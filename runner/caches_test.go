@@ -241,3 +241,23 @@ func TestMavenStarts(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// A setup step writes the settings of Maven and Gradle, with credentials: they
+// cannot be read, and the tools start all the same.
+func TestSettingsWithCredentials(t *testing.T) {
+	p := newPlace(t)
+	p.write(p.user+"/.m2/settings.xml", "<settings><servers><server><id>r</id><password>SECRET</password></server></servers></settings>")
+	p.write(p.user+"/.gradle/gradle.properties", "token=SECRET\n")
+	p.write(p.user+"/.npmrc", "//r.example.com/:_authToken=SECRET\n")
+	p.write("ws/pom.xml", `<project><modelVersion>4.0.0</modelVersion><groupId>g</groupId><artifactId>a</artifactId><version>1</version><packaging>pom</packaging></project>`)
+	c, o := p.confine("workspace-write")
+	out, code := p.run(c, o, `cat "$GRADLE_USER_HOME/gradle.properties" "$HOME/.m2/settings.xml" "$HOME/.npmrc" && grep -rs SECRET "$HOME" "$GRADLE_USER_HOME" "$npm_config_cache" && exit 3; exit 0`)
+	if code != 0 || strings.Contains(out, "SECRET") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	needs(t, "mvn", "--version")
+	out, code = p.run(c, o, `MAVEN_OPTS="$MAVEN_OPTS -Duser.home=$HOME" mvn -B -o validate`)
+	if code != 0 {
+		t.Errorf("exit %d: %s", code, out)
+	}
+}

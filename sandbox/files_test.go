@@ -453,6 +453,23 @@ func TestDeniedPaths(t *testing.T) {
 	}
 }
 
+// Settings that build tools insist on reading say nothing, instead of stopping
+// every build.
+func TestDeniedSettingsAreBlank(t *testing.T) {
+	dir, ws, _ := world(t)
+	var deny []string
+	for _, n := range []string{".m2/settings.xml", ".npmrc", ".gradle/gradle.properties", ".docker/config.json", ".ssh/config"} {
+		put(t, dir+"/home/"+n, "SECRET")
+		deny = append(deny, dir+"/home/"+n)
+	}
+	b := openBox(t, Spec{Workspace: ws, Deny: deny})
+	out, _ := sh(t, b, "cd "+dir+"/home; cat .m2/settings.xml .npmrc .gradle/gradle.properties .docker/config.json; cat .ssh/config 2>/dev/null || echo closed; "+
+		"for f in .npmrc .m2/settings.xml; do (echo x > $f; chmod 777 $f; rm -f $f; mv $f x) 2>/dev/null; done; cat .npmrc")
+	if out != "<settings/>\n{}\nclosed" {
+		t.Errorf("%q", out)
+	}
+}
+
 // What is denied stays denied when the host replaces it, and when it only comes
 // to be later.
 func TestDeniedPathsAreReplaced(t *testing.T) {

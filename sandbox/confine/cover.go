@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,6 +125,26 @@ func (v *view) pin() error {
 	return nil
 }
 
+// blanks are settings of build tools that hold credentials and that the tools
+// insist on reading: a file that cannot be opened stops every build. They are
+// covered with one that says nothing. By the end of the path.
+var blanks = map[string]string{
+	"/.m2/settings.xml": "<settings/>\n", "/.m2/settings-security.xml": "<settingsSecurity/>\n", "/gradle.properties": "",
+	"/NuGet.Config": "<configuration/>\n", "/.npmrc": "", "/.yarnrc.yml": "", "/.pypirc": "", "/pypoetry/auth.toml": "",
+	"/.cargo/credentials": "", "/.cargo/credentials.toml": "", "/composer/auth.json": "{}\n", "/.composer/auth.json": "{}\n",
+	"/.docker/config.json": "{}\n", "/containers/auth.json": "{}\n", "/.terraformrc": "", "/.netrc": "", "/.gem/credentials": "",
+}
+
+// blankFor is what covers a file of that kind.
+func blankFor(name string) (text string, ok bool) {
+	for end, text := range blanks {
+		if strings.HasSuffix(name, end) {
+			return text, true
+		}
+	}
+	return "", false
+}
+
 func (v *view) deny(name string) error {
 	fd, err := v.open(name)
 	switch {
@@ -141,7 +162,11 @@ func (v *view) deny(name string) error {
 	}
 	v.facts.Denied++
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return atMount("covering", name, v.grafter.graft(v.masks.none, fd, 0))
+		mask := v.masks.none
+		if text, ok := blankFor(name); ok {
+			mask = v.masks.blank[text]
+		}
+		return atMount("covering", name, v.grafter.graft(mask, fd, 0))
 	}
 	var shown []string
 	for _, r := range v.p.Reveal {

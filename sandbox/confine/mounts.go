@@ -4,8 +4,11 @@ package confine
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,9 +34,10 @@ type view struct {
 // maskSources cover what may not be seen. They lie on a read-only tmpfs that
 // only the staging folder names.
 type maskSources struct {
-	empty int // an empty folder
-	deny  int // a folder that cannot be opened
-	none  int // a file that cannot be opened
+	empty int            // an empty folder
+	deny  int            // a folder that cannot be opened
+	none  int            // a file that cannot be opened
+	blank map[string]int // files of which only the text can be read
 }
 
 // buildView makes the view of p the root of the mount namespace.
@@ -98,7 +102,7 @@ func (v *view) closeSources() {
 	for _, fd := range v.sources {
 		CloseFD(fd)
 	}
-	for _, fd := range []int{v.root, v.masks.empty, v.masks.deny, v.masks.none} {
+	for _, fd := range append(slices.Collect(maps.Values(v.masks.blank)), v.root, v.masks.empty, v.masks.deny, v.masks.none) {
 		if fd > 0 {
 			CloseFD(fd)
 		}
@@ -158,6 +162,11 @@ func (v *view) makeMasks() error {
 	if err := errors.Join(os.Mkdir(dir+"/empty", 0o555), os.Mkdir(dir+"/deny", 0), os.WriteFile(dir+"/none", nil, 0)); err != nil {
 		return atMount("staging", "", err)
 	}
+	for i, text := range slices.Sorted(maps.Values(blanks)) {
+		if err := os.WriteFile(dir+"/blank"+strconv.Itoa(i), []byte(text), 0o444); err != nil {
+			return atMount("staging", "", err)
+		}
+	}
 	// mkdir and open obey the umask, which only takes away.
 	if err := os.Chmod(dir+"/empty", 0o555); err != nil {
 		return atMount("staging", "", err)
@@ -173,6 +182,17 @@ func (v *view) makeMasks() error {
 		if *fd, err = unix.Open(dir+"/"+name, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 			return atMount("staging", name, err)
 		}
+	}
+	v.masks.blank = map[string]int{}
+	for i, text := range slices.Sorted(maps.Values(blanks)) {
+		fd, err := unix.Open(dir+"/blank"+strconv.Itoa(i), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return atMount("staging", "blank", err)
+		}
+		if old, ok := v.masks.blank[text]; ok {
+			CloseFD(old) // the same text under another name
+		}
+		v.masks.blank[text] = fd
 	}
 	return nil
 }
