@@ -34,7 +34,7 @@ const finishBound = 6 * time.Second
 // Bounds of the last write-back of a login: usually, and after a signal.
 const (
 	writebackClose = 60 * time.Second
-	signalClose    = 1500 * time.Millisecond
+	signalClose    = 3 * time.Second
 )
 
 // session is one invocation of exec, resume, fork or review: it collects what
