@@ -59,6 +59,9 @@ func (b *batchWork) run(ctx context.Context, t batch.Task, w batch.Workspace) (b
 	r := seen.result()
 	var coded exitError
 	if errors.As(runErr, &coded) {
+		if r.OK() { // the run succeeded, but what was asked for could not be written
+			r.Outcome, r.Class, r.Message = "output", "report", "a report, or the changes, could not be written; log.txt in the task's folder says why"
+		}
 		r.ExitCode = coded.code
 	} else if runErr != nil {
 		return r, runErr

@@ -450,3 +450,24 @@ func TestLocal(t *testing.T) {
 		}
 	}
 }
+
+// A repository may belong to somebody else: containers get them mounted.
+func TestRepositoryOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	w := newWorld(t)
+	err := filepath.WalkDir(w.repo, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, 4711, 4711))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := filepath.Join(w.git.Root, "tree")
+	if _, err := w.git.Checkout(context.Background(), w.repo, "dev", tree); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run(tree, "log", "-1", "--format=%s"); got != "two" {
+		t.Errorf("the checkout is at %q", got)
+	}
+}
