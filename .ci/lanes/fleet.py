@@ -1,0 +1,229 @@
+"""32 runs at once, in turn, against one scripted model server: our batch with 32
+workers, which also makes 32 checkouts, 32 processes of ours, and 32 of the
+reference in folders that are ready. Compared are the memory of all processes at
+the moment when every run waits for its last answer, and the wall time of all runs
+together. Then 32 processes of one batch that are killed at random. See
+slow-fleet.sh."""
+import http.server, json, os, random, shutil, statistics, subprocess, sys, tempfile, threading, time
+
+RUNS, ROUNDS, TASKS = 32, int(sys.argv[1]), int(sys.argv[2])
+OURS, REFERENCE = os.environ["NIGHTSHIFT"], os.environ["REFERENCE"]
+LIMIT = 600  # seconds for one round
+
+
+def event(kind, **more):
+    return ("event: %s\ndata: %s\n\n" % (kind, json.dumps({"type": kind, **more}))).encode()
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """Two sandboxed commands, then a message. With a gate, the message waits
+    until everybody has asked for it."""
+    protocol_version = "HTTP/1.1"
+    gate = None
+    arrived = threading.Semaphore(0)
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        n = body.count(b'"function_call_output"')
+        if n < 2:
+            item = {"type": "function_call", "id": "fc_%d" % n, "call_id": "call_%d" % n, "name": "exec_command", "status": "completed",
+                    "arguments": json.dumps({"cmd": "echo %d > made-%d.txt; cat a.txt" % (n, n), "login": False})}
+        else:
+            item = {"type": "message", "id": "msg_%d" % n, "role": "assistant", "status": "completed",
+                    "content": [{"type": "output_text", "text": "done", "annotations": []}]}
+            if Model.gate is not None:
+                Model.arrived.release()
+                Model.gate.wait(LIMIT)
+        out = event("response.created", response={"id": "r"}) + event("response.output_item.added", output_index=0, item=item)
+        out += event("response.output_item.done", output_index=0, item=item)
+        out += event("response.completed", response={"id": "r", "status": "completed", "output": [item], "usage": {
+            "input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 10,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 110}})
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(out)))
+        self.end_headers()
+        self.wfile.write(out)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 256
+    daemon_threads = True
+
+
+def descendants(roots):
+    children = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % pid) as f:
+                children.setdefault(int(f.read().rsplit(")", 1)[1].split()[1]), []).append(int(pid))
+        except OSError:
+            pass
+    todo, seen = list(roots), set()
+    while todo:
+        p = todo.pop()
+        if p not in seen:
+            seen.add(p)
+            todo += children.get(p, [])
+    return seen
+
+
+def memory(roots):
+    """PSS of all processes, in MiB: what the machine would get back."""
+    total = 0
+    for pid in descendants(roots):
+        try:
+            with open("/proc/%d/smaps_rollup" % pid) as f:
+                total += next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            pass
+    return total / 1024
+
+
+def environment(base, i):
+    return {"PATH": os.environ["PATH"], "HOME": base + "/user", "CODEX_HOME": "%s/home-%d" % (base, i), "LANG": "C.UTF-8", "TERM": "dumb",
+            "MOCK_API_KEY": "sk-fake-0000000000"}
+
+
+def processes(program):
+    """32 processes, each in its own folder."""
+    def begin(base):
+        command = [program, "exec", "--json", "--ephemeral", "-s", "workspace-write", "hi"]
+        return [(command, "%s/ws-%d" % (base, i), environment(base, i)) for i in range(RUNS)]
+    return begin
+
+
+def batch(base):
+    """One process with 32 workers."""
+    shutil.rmtree(base + "/batch", ignore_errors=True)
+    return [([OURS, "batch", "--tasks", base + "/fleet.jsonl", "--out", base + "/batch", "-j", str(RUNS), "--ephemeral", "-s", "workspace-write"],
+             base, environment(base, 0))]
+
+
+HOW = {"batch": batch, "processes": processes(OURS), "reference": processes(REFERENCE)}
+
+
+def fleet(how, base, gated):
+    Model.gate = threading.Event() if gated else None
+    todo = HOW[how](base)
+    start = time.monotonic()
+    log = open(base + "/fleet.log", "w")
+    procs = [subprocess.Popen(c, cwd=d, env=e, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log) for c, d, e in todo]
+    pss = 0
+    if gated:
+        for _ in range(RUNS):
+            if not Model.arrived.acquire(timeout=LIMIT):
+                sys.exit("%s: not every run asked for its last answer" % how)
+        pss = memory([p.pid for p in procs])
+        Model.gate.set()
+    peaks = 0
+    for p in procs:
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        peaks += usage.ru_maxrss / 1024
+        if p.returncode != 0:
+            sys.exit("%s ended with %d; see\n%s" % (how, p.returncode, open(base + "/fleet.log").read()[-3000:]))
+    return {"wall s": time.monotonic() - start, "PSS MiB": pss, "sum of peaks MiB": peaks}
+
+
+def git(where, *args):
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", where, *args], check=True)
+
+
+def compare(base, port):
+    os.mkdir(base + "/user")
+    for i in range(RUNS):
+        ws, home = "%s/ws-%d" % (base, i), "%s/home-%d" % (base, i)
+        os.mkdir(ws)
+        os.mkdir(home)
+        with open(ws + "/a.txt", "w") as f:
+            f.write("one\n")
+        git(ws, "init", "-q", "-b", "main")
+        git(ws, "add", "-A")
+        git(ws, "commit", "-q", "-m", "start")
+        with open(home + "/config.toml", "w") as f:
+            f.write('model = "gpt-5.5"\nmodel_provider = "mock"\n[model_providers.mock]\nname = "mock"\n'
+                    'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\nenv_key = "MOCK_API_KEY"\n[analytics]\nenabled = false\n' % port)
+    with open(base + "/fleet.jsonl", "w") as f:
+        for i in range(RUNS):
+            f.write(json.dumps({"id": "run %d" % i, "repo": "%s/ws-%d" % (base, i), "prompt": "hi"}) + "\n")
+    print("  %-18s %10s %10s %10s %18s" % ("", "batch", "processes", "reference", "ratios"))
+    for gated in (True, False):
+        rows = {k: [] for k in HOW}
+        for r in range(ROUNDS + 1):
+            for k in HOW:
+                row = fleet(k, base, gated)
+                if r > 0:  # the first warms caches and homes
+                    rows[k].append(row)
+        for figure in (["PSS MiB", "sum of peaks MiB"] if gated else ["wall s"]):
+            a, b, c = (statistics.median(r[figure] for r in rows[k]) for k in HOW)
+            print("  %-18s %10.2f %10.2f %10.2f %10.3f %.3f" % (figure, a, b, c, a / c, b / c), flush=True)
+            yield figure, a / c
+
+
+def killed(base):
+    """32 processes of one batch; half of them are killed again and again."""
+    repo, out = base + "/repo", base + "/results"
+    os.mkdir(repo)
+    with open(repo + "/a.txt", "w") as f:
+        f.write("one\n")
+    git(repo, "init", "-q", "-b", "main")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "start")
+    with open(base + "/tasks.jsonl", "w") as f:
+        for i in range(TASKS):
+            f.write(json.dumps({"id": "task %d" % i, "repo": repo, "prompt": "do task %d" % i}) + "\n")
+    with open(base + "/model.json", "w") as f:
+        json.dump({"model_script": [{"items": [{"message": "done"}]}]}, f)
+    command = [OURS, "batch", "--tasks", base + "/tasks.jsonl", "--out", out, "-j", "2", "-s", "read-only", "-m", "gpt-5.5",
+               "--ephemeral", "--model-script", base + "/model.json"]
+    env = {"PATH": os.environ["PATH"], "HOME": base + "/user", "CODEX_HOME": base + "/home-0", "LANG": "C.UTF-8"}
+    log = open(base + "/batch.log", "ab")
+    spawn = lambda: subprocess.Popen(command, env=env, cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+    start, kills = time.monotonic(), 0
+    procs = [spawn() for _ in range(RUNS)]
+    while any(p.poll() is None for p in procs):
+        if time.monotonic() - start > 3 * LIMIT:
+            sys.exit("the batch does not end")
+        done = len(os.listdir(out + "/done")) if os.path.isdir(out + "/done") else 0
+        i = random.randrange(RUNS)
+        if done < TASKS * 0.9 and procs[i].poll() is None:
+            os.killpg(procs[i].pid, 9)
+            procs[i].wait()
+            kills += 1
+            procs[i] = spawn()
+        time.sleep(random.random())
+    for p in procs:
+        if p.returncode not in (0, -9):
+            sys.exit("a batch ended with %d; see\n%s" % (p.returncode, open(base + "/batch.log").read()[-2000:]))
+    with open(out + "/results.jsonl") as f:
+        results = [json.loads(line) for line in f]
+    ids = {r["id"] for r in results}
+    bad = [r["id"] for r in results if r["outcome"] != "success"]
+    left = [p for p in os.listdir(out + "/claims") if not p.startswith(".")]
+    print("  %d tasks, %d processes, %d killed in %.0f s: %d results, %d different, %d failed, %d claims left" % (
+        TASKS, RUNS, kills, time.monotonic() - start, len(results), len(ids), len(bad), len(left)), flush=True)
+    return len(results) == len(ids) == TASKS and not bad and not left and kills > 0
+
+
+def main():
+    base = tempfile.mkdtemp(prefix="nightshift-fleet-", dir="/var/lib" if os.geteuid() == 0 else os.path.expanduser("~"))
+    try:
+        server = Server(("127.0.0.1", 0), Model)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print("%d runs at once, %d cores, medians of %d rounds in turn" % (RUNS, os.cpu_count(), ROUNDS), flush=True)
+        ratios = dict(compare(base, server.server_address[1]))
+        print("processes of one batch, killed at random", flush=True)
+        good = killed(base)
+        if ratios["PSS MiB"] > 0.3 or ratios["wall s"] > 0.25:
+            sys.exit("the fleet needs more than 0.3 of the reference's memory or 0.25 of its time")
+        if not good:
+            sys.exit("the batch lost a task or ran one twice")
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+main()
