@@ -36,7 +36,7 @@ func mergedHead(runs []*Summary) string {
 }
 
 func mergedTable(runs []*Summary) (t table, failed int) {
-	t.head = []string{"Run", "Thread", "Outcome", "Exit code", "Tokens", "Cost USD", "Denials", "Failed tools", "Files"}
+	t.head = []string{"Run", "Outcome", "Exit code", "Tokens", "Cost USD", "Denials", "Failed tools", "Files", "Thread"}
 	for _, s := range runs {
 		if !s.Success() {
 			failed++
@@ -51,8 +51,8 @@ func mergedRow(s *Summary) []words {
 	if s.Prices != nil {
 		cost = plain("%.4f", s.CostUSD)
 	}
-	return []words{outside(runName(s)), outside(s.Run.ThreadID), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
-		cost, plain("%d", s.Totals.Denials), plain("%d", s.Totals.FailedTools), plain("%d", len(s.Changes.Files))}
+	return []words{outside(runName(s)), judged(headline(s), s.Success()), plain("%d", s.ExitCode), plain("%s", thousands(s.Usage.Total())),
+		cost, plain("%d", s.Totals.Denials), plain("%d", s.Totals.FailedTools), plain("%d", len(s.Changes.Files)), outside(s.Run.ThreadID)}
 }
 
 // markdown gathers blocks that each stand by themselves.

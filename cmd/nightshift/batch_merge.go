@@ -58,7 +58,7 @@ func (c *batchMergeCmd) Run(rt *runtime) error {
 	if err != nil {
 		return err
 	}
-	if err := writeMerge(out, all, set, outputs, rt.stderr); err != nil {
+	if err := writeMerge(out, all, set, &report.Options{Create: rt.orStdout(createFile), Append: rt.orStdout(appendFile), Outputs: outputs}, rt.stderr); err != nil {
 		return exitError{code: runner.ExitOutput, err: err}
 	}
 	failed := 0
@@ -79,20 +79,11 @@ func (c *batchMergeCmd) Run(rt *runtime) error {
 
 // outputs are the reports to write; the names of the usual ones are relative.
 func (c *batchMergeCmd) outputs(rt *runtime) ([]report.Output, error) {
-	var list []report.Output
-	for i, arg := range append([]string{"markdown=summary.md", "html=summary.html", "junit=junit.xml", "sarif=sarif.json"}, c.Report...) {
-		one, err := report.ParseOutput(arg)
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
-		if i < 4 {
-			one.Path = filepath.Join(rt.abs(c.Out), one.Path)
-		} else {
-			one.Path = rt.abs(one.Path)
-		}
-		list = append(list, one)
-	}
-	return list, nil
+	out := rt.abs(c.Out)
+	list := []report.Output{{Format: "markdown", Path: filepath.Join(out, "summary.md")}, {Format: "html", Path: filepath.Join(out, "summary.html")},
+		{Format: "junit", Path: filepath.Join(out, "junit.xml")}, {Format: "sarif", Path: filepath.Join(out, "sarif.json")}}
+	asked, _, err := rt.reportOutputs(c.Report, false)
+	return append(list, asked...), err
 }
 
 // read merges the results of all folders and finds the tasks without one.
@@ -248,7 +239,7 @@ func readRuns(path string) ([]*report.Summary, error) {
 }
 
 // writeMerge writes the files of a merge.
-func writeMerge(out string, all []merged, set *report.Set, outputs []report.Output, notes io.Writer) error {
+func writeMerge(out string, all []merged, set *report.Set, o *report.Options, notes io.Writer) error {
 	rs := make([]batch.Result, 0, len(all))
 	for _, m := range all {
 		rs = append(rs, m.Result)
@@ -266,7 +257,7 @@ func writeMerge(out string, all []merged, set *report.Set, outputs []report.Outp
 		errs = append(errs, copyPatch(out, m, notes))
 	}
 	return errors.Join(append(errs, writeFile(filepath.Join(out, "results.jsonl"), list), writeFile(filepath.Join(out, "runs.json"), append(runs, '\n')),
-		report.WriteAll(set.Runs, &report.Options{Create: createFile, Append: appendFile, Outputs: outputs}))...)
+		report.WriteAll(set.Runs, o))...)
 }
 
 // copyPatch brings the patch of a task into the merge. It must be the one that
