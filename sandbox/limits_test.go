@@ -151,6 +151,34 @@ func TestLimitsOfOneCommand(t *testing.T) {
 	}
 }
 
+// The same without any program of the machine: memory, processes and what the
+// figures say of it.
+func TestLimitsOfHelpers(t *testing.T) {
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws, Limits: Limits{MemoryBytes: 256 << 20, Processes: 100}})
+	hog := func(mib string) (string, Exit) {
+		return finish(t, start(t, b, Command{Helper: "hog", Argv: []string{mib}}))
+	}
+	out, x := hog("64")
+	if !strings.HasPrefix(out, "had it") || x.Code != 0 || x.PeakBytes < 64<<20 || x.PeakBytes > 256<<20 {
+		t.Errorf("below the limit: %q %+v", out, x)
+	}
+	out, x = hog("600")
+	if strings.HasPrefix(out, "had it") || x.Killed != "memory" || x.Measured == "cgroup" && x.OOMKills == 0 {
+		t.Errorf("above the limit: %q %+v", out, x)
+	}
+	_, x = sh(t, b, "i=0; while [ $i -lt 400 ]; do sleep 20 & i=$((i+1)); done 2>/dev/null; wait")
+	if b.group != nil && x.Code == 0 {
+		t.Errorf("400 processes: %+v", x)
+	}
+	if out, x := hog("8"); !strings.HasPrefix(out, "had it") || x.OOMKills != 0 {
+		t.Errorf("afterwards: %q %+v", out, x)
+	}
+	if want := os.Getenv("NIGHTSHIFT_CGROUP"); want != "" && (b.group == nil || b.group.name() != want) {
+		t.Errorf("the limits are held by %v (%v), want %s", b.group, b.groupErr, want)
+	}
+}
+
 func TestFileSizeLimit(t *testing.T) {
 	_, ws, _ := world(t)
 	b := openBox(t, Spec{Workspace: ws, Limits: Limits{FileBytes: 1 << 20}})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,18 @@ func testHelpers() map[string]HelperFunc {
 				return 1
 			}
 			return 7
+		},
+		"hog": func(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+			mib, err := strconv.Atoi(args[0])
+			if err != nil {
+				return 2
+			}
+			b := make([]byte, mib<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			fmt.Fprintln(stdout, "had it", b[len(b)/2])
+			return 0
 		},
 		"write": func(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			if err := os.WriteFile(args[0], []byte("x"), 0o600); err != nil {
