@@ -157,6 +157,39 @@ gate env XDG_CACHE_HOME="$work/cache" "$ACT" workflow_dispatch -W .github/workfl
   --local-repository "actions/download-artifact@$(pin download-artifact)=$work/download"
 same "GitHub Actions" "$store/merged"
 
+# Systems that run nowhere but at their vendor: the commands of the examples, taken
+# out of the files, with the variables that the system would set.
+step() { # step FILE TEXT: the command of the line that holds it
+  grep -F "$2" "$root/ci-examples/$1" | head -n 1 | sed -E "s/^ *(- )?(command|run|bash|sh)?:? *//; s/^'(.*)'$/\\1/; s/\\$\\$/\\$/g"
+}
+shards() { # shards NAME FILE INDEX COUNT FIRST: three nodes, then the merge
+  project "$1"
+  local i code
+  for i in 0 1 2; do
+    code=0
+    env "$3=$((i + $5))" "$4=3" PIPELINE_WORKSPACE="$PWD/pipeline" bash -c "$(step "$2" 'nightshift batch --tasks')" >>"$work/log" 2>&1 || code=$?
+    case $code in 0 | 9) ;; *) tail -20 "$work/log"; fail "$1: node $i ended with $code" ;; esac
+    [ ! -d pipeline/shard ] || mv pipeline/shard "pipeline/shard-$i" # as its artifact
+  done
+  gate env PIPELINE_WORKSPACE="$PWD/pipeline" bash -c "$(step "$2" 'nightshift batch merge')"
+  same "$1" merged
+}
+shards buildkite buildkite/pipeline.yml BUILDKITE_PARALLEL_JOB BUILDKITE_PARALLEL_JOB_COUNT 0
+shards circleci circleci/config.yml CIRCLE_NODE_INDEX CIRCLE_NODE_TOTAL 0
+shards azure azure/azure-pipelines.yml SYSTEM_JOBPOSITIONINPHASE SYSTEM_TOTALJOBSINPHASE 1
+shards jenkins jenkins/Jenkinsfile NIGHTSHIFT_SHARD_INDEX NIGHTSHIFT_SHARD_COUNT 0
+project cron
+NIGHTSHIFT_DIR=$PWD gate sh "$root/ci-examples/cron/nightly.sh"
+[ "$(wc -l <merged/results.jsonl)" = 9 ] || { cat log; fail "cron: not nine results"; }
+say "cron: 9 results"
+if command -v systemd-analyze >/dev/null; then
+  # The program is not installed here; everything else of the units must be right.
+  sed 's|^ExecStart=/usr/local/bin/nightshift|ExecStart='"$NIGHTSHIFT"'|' "$root/ci-examples/systemd/nightshift.service" >"$work/nightshift.service"
+  cp "$root/ci-examples/systemd/nightshift.timer" "$work"
+  systemd-analyze verify "$work/nightshift.service" "$work/nightshift.timer" >"$work/log" 2>&1 || { cat "$work/log"; fail "the systemd units"; }
+  ! grep -E "nightshift\.(service|timer):[0-9]+" "$work/log" || fail "the systemd units"
+fi
+
 say "Slurm"
 project slurm
 mkdir -m 700 "$work/munge" "$work/slurm-state" "$work/slurm-spool"
