@@ -215,7 +215,7 @@ func TestCSVJobRows(t *testing.T) {
 				if last == "" {
 					return w.report(object{"n": "text"})
 				}
-				if !strings.Contains(last, "does not fit the schema: /n:") {
+				if !strings.Contains(last, "does not fit the schema: /properties/n:") {
 					return says(last)
 				}
 				return w.report(object{"n": 2})
