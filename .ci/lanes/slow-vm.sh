@@ -25,10 +25,10 @@ if [ -z "$kernel" ]; then
 fi
 
 tree=$work/tree
-mkdir -p "$tree"/{bin,dev,proc,sys,tmp,etc,root,home/user,var/lib,var/tmp,run,usr/bin,src}
+mkdir -p "$tree"/{bin,dev,proc,sys,tmp,etc,root,srv/user,var/lib,var/tmp,run,usr/bin,src}
 cp "$(command -v busybox)" "$tree/bin/busybox"
 CGO_ENABLED=0 go test -c -o "$tree/src/sandbox.test" ./sandbox
-printf 'root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n' > "$tree/etc/passwd"
+printf 'root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/srv/user:/bin/sh\n' > "$tree/etc/passwd"
 tests=${TESTS:-'^Test(Probe|LimitsOfHelpers|GroupsAreRemoved|WorkspaceWrite|ReadOnly|DeniedPaths|DeniedPathsAreReplaced|DeniedSettingsAreBlank|Overlay.*|LandlockVersions|BadSpecs|FileSizeLimit|SpecsMeanWhatTheySay|Kill|SignalReachesTheTree|BackgroundChildHoldsNothing|PlaceholdersAreShared|RunnerDies|FullAccessTreesDie|Cancel)$'}
 cat > "$tree/init" <<INIT
 #!/bin/busybox sh
@@ -36,17 +36,17 @@ cat > "$tree/init" <<INIT
 export PATH=/bin
 # pivot_root does not work on the initial ramdisk.
 if [ "\$1" != again ]; then
-  mkdir /new && mount -t tmpfs -o mode=755 tmpfs /new && cp -a /bin /dev /etc /home /init /root /run /src /tmp /usr /var /new/ && mkdir /new/proc /new/sys
+  mkdir /new && mount -t tmpfs -o mode=755 tmpfs /new && cp -a /bin /dev /etc /srv /init /root /run /src /tmp /usr /var /new/ && mkdir /new/proc /new/sys
   exec switch_root /new /init again
 fi
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs devtmpfs /dev; mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p /dev/pts /dev/shm; mount -t devpts devpts /dev/pts; mount -t tmpfs tmpfs /dev/shm; mount -t securityfs s /sys/kernel/security
-chmod 1777 /tmp /var/tmp /dev/shm; chown 1000:1000 /home/user; ip link set lo up
+chmod 1777 /tmp /var/tmp /dev/shm; chown 1000:1000 /srv/user; ip link set lo up
 mkdir /sys/fs/cgroup/job; echo \$\$ > /sys/fs/cgroup/job/cgroup.procs; echo '+memory +pids +cpu' > /sys/fs/cgroup/cgroup.subtree_control
 echo "kernel \$(uname -r), lsm \$(cat /sys/kernel/security/lsm 2>/dev/null)"
 cd /src
 HOME=/root NIGHTSHIFT_CI=1 NIGHTSHIFT_CGROUP='cgroup v2' ./sandbox.test -test.v -test.timeout 20m -test.run '$tests'; echo "AS-ROOT \$?"
-su user -c "cd /src && HOME=/home/user NIGHTSHIFT_CI=1 ./sandbox.test -test.v -test.timeout 20m -test.run '$tests'"; echo "AS-USER \$?"
+su user -c "cd /src && HOME=/srv/user NIGHTSHIFT_CI=1 ./sandbox.test -test.v -test.timeout 20m -test.run '$tests'"; echo "AS-USER \$?"
 poweroff -f
 INIT
 chmod 755 "$tree/init"
