@@ -145,6 +145,9 @@ func TestExamplesFitTheGrammar(t *testing.T) {
 			case ".go", ".mjs", ".json", ".txtar", ".sum", ".mod":
 				return nil
 			}
+			if d.Name() == "goreleaser.yaml" {
+				return nil // its args are those of other programs
+			}
 			text, err := os.ReadFile(path)
 			files++
 			found = append(found, exampleCalls(t, strings.TrimPrefix(path, "../../"), string(text), commands)...)
