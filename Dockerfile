@@ -18,10 +18,11 @@ FROM debian:stable-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends bash ca-certificates git ripgrep \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --create-home --uid 10001 agent
+ && groupadd --gid 65532 nightshift \
+ && useradd --create-home --uid 65532 --gid 65532 nightshift
 COPY --from=build /nightshift /usr/local/bin/nightshift
 RUN ln -s nightshift /usr/local/bin/codex
-USER agent
+USER 65532:65532
 WORKDIR /workspace
 ENTRYPOINT ["nightshift"]
 CMD ["--help"]
