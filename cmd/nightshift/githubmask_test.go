@@ -11,8 +11,7 @@ import (
 // TestGitHubMasks: secrets are told to GitHub's runner where it is the reader of
 // stderr, and to nobody else whatever the variables say.
 func TestGitHubMasks(t *testing.T) {
-	bash, err := os.ReadFile("/bin/bash")
-	if err != nil {
+	if _, err := os.Stat("/bin/bash"); err != nil {
 		t.Skip("no /bin/bash to be the runner")
 	}
 	const secret, password = "sesame-open-1234", "hunter-two-5678"
@@ -41,8 +40,10 @@ func TestGitHubMasks(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "script.json"), []byte(script), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, c.as), bash, 0o755); err != nil {
-				t.Fatal(err)
+			// A program that this process had open for writing could be refused: a
+			// process that another test starts meanwhile holds the file, too.
+			if out, err := exec.Command("cp", "/bin/bash", filepath.Join(dir, c.as)).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
 			}
 			text := strings.Replace(c.script, "FLAGS", "--skip-git-repo-check "+c.flags, 1)
 			cmd := exec.Command(filepath.Join(dir, c.as), "-c", text, filepath.Join(built, "nightshift"), dir)
