@@ -27,6 +27,7 @@ type world struct {
 	server                           *runnertest.Server
 	threads                          []string // of the steps so far
 	program                          string   // "": the one under test
+	spent                            int      // logins that a kill took, see restoreSpent
 }
 
 // newWorld makes the folders. They lie outside of the temporary folders, which
