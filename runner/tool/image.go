@@ -102,25 +102,9 @@ func (t *imageTool) read(ctx context.Context, box *sandbox.Sandbox, path string,
 	ctx, cancel := context.WithTimeoutCause(ctx, imageBound, fmt.Errorf("reading it took longer than %s", imageBound))
 	defer cancel()
 	var got imageAnswer
-	p, err := box.Start(ctx, sandbox.Command{Helper: imageHelper, Dir: t.set.deps.Workdir, Env: env, Stdin: strings.NewReader(path)})
-	if err != nil {
-		return got, err
-	}
-	const most = maxImage*4/3 + 4096 // base64 and the rest of the answer
-	decoded := json.NewDecoder(io.LimitReader(p.Output(), most)).Decode(&got)
-	if decoded != nil {
-		p.Kill()
-	}
-	_, waited := p.Wait()
-	switch cause := context.Cause(ctx); {
-	case decoded == nil:
-		return got, nil
-	case cause != nil:
-		return got, cause
-	case waited != nil:
-		return got, waited
-	}
-	return got, fmt.Errorf("the answer of its reader cannot be read: %w", decoded)
+	helper := sandbox.Command{Helper: imageHelper, Dir: t.set.deps.Workdir, Env: env, Stdin: strings.NewReader(path)}
+	err := askHelper(ctx, box, helper, maxImage, &got)
+	return got, err
 }
 
 // readImage is the helper: the path on stdin, an imageAnswer on stdout.

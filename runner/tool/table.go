@@ -69,27 +69,11 @@ func (t Tables) ask(ctx context.Context, req tableRequest) (tableAnswer, error) 
 	if err != nil {
 		return got, err
 	}
-	p, err := t.Box.Start(ctx, sandbox.Command{Helper: tableHelper, Dir: t.Dir, Env: t.Env, Stdin: bytes.NewReader(in)})
-	if err != nil {
-		return got, err
+	err = askHelper(ctx, t.Box, sandbox.Command{Helper: tableHelper, Dir: t.Dir, Env: t.Env, Stdin: bytes.NewReader(in)}, MaxTable, &got)
+	if err == nil && got.Problem != "" {
+		err = errors.New(got.Problem)
 	}
-	const most = MaxTable*4/3 + 4096 // base64 and the rest of the answer
-	decoded := json.NewDecoder(io.LimitReader(p.Output(), most)).Decode(&got)
-	if decoded != nil {
-		p.Kill()
-	}
-	_, waited := p.Wait()
-	switch cause := context.Cause(ctx); {
-	case decoded == nil && got.Problem != "":
-		return got, errors.New(got.Problem)
-	case decoded == nil:
-		return got, nil
-	case cause != nil:
-		return got, cause
-	case waited != nil:
-		return got, waited
-	}
-	return got, fmt.Errorf("the answer of its reader cannot be read: %w", decoded)
+	return got, err
 }
 
 // tableFile is the helper: a tableRequest on stdin, a tableAnswer on stdout.
