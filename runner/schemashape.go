@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -79,7 +80,7 @@ func (w *schemaWalk) schema(at string, v any) error {
 		return nil // true, false, or whatever the library refuses
 	}
 	if w.state[at] == visiting {
-		return fmt.Errorf("%s: the reference leads back to itself", orRoot(at))
+		return fmt.Errorf("%s: the reference leads back to itself", cmp.Or(at, "/"))
 	}
 	w.state[at] = visiting
 	if err := keywords(at, m); err != nil {
@@ -197,11 +198,4 @@ func keywords(at string, m map[string]any) error {
 
 func escapePointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
-
-func orRoot(at string) string {
-	if at == "" {
-		return "/"
-	}
-	return at
 }
