@@ -1,15 +1,13 @@
 """Starts three programs in turn against one scripted model server and compares
 whole processes: ours, the reference, and a floor that does the least there is
 (floor.go). Medians and ratios; see slow-bench.sh."""
-import http.server, json, os, shutil, statistics, subprocess, sys, tempfile, threading, time
+import os, shutil, statistics, subprocess, sys, tempfile, threading, time
+
+import scripted
 
 RUNS = int(sys.argv[1])
 PARTS = set(sys.argv[2:])
 PROGRAMS = {"ours": os.environ["NIGHTSHIFT"], "reference": os.environ["REFERENCE"], "floor": os.environ["FLOOR"]}
-
-
-def event(kind, **more):
-    return ("event: %s\ndata: %s\n\n" % (kind, json.dumps({"type": kind, **more}))).encode()
 
 
 class Session:
@@ -23,78 +21,29 @@ class Session:
 SESSIONS = {}
 
 
-def tree(pid):
-    children = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % name) as f:
-                children.setdefault(int(f.read().rpartition(")")[2].split()[1]), []).append(int(name))
-        except OSError:
-            pass
-    todo, found = [pid], []
-    while todo:
-        p = todo.pop()
-        found.append(p)
-        todo += children.get(p, [])
-    return found
-
-
-def pss(pid):
-    """KiB of a process and its descendants, shared pages divided among their users."""
-    total = 0
-    for p in tree(pid):
-        try:
-            with open("/proc/%d/smaps_rollup" % p) as f:
-                total += sum(int(l.split()[1]) for l in f if l.startswith("Pss:"))
-        except OSError:
-            pass
-    return total
-
-
-class Model(http.server.BaseHTTPRequestHandler):
+class Model(scripted.Handler):
     """One answer for each POST: `calls` tool calls one after the other, then a message."""
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_):
-        pass
 
     def do_POST(self):
         s = SESSIONS[self.path.split("/")[1]]
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.body()
         s.first = s.first or time.monotonic()
         s.sent += len(body)
         n = s.count
         s.count += 1
         if s.watch and s.process:
-            s.pss = max(s.pss, pss(s.process.pid))
+            s.pss = max(s.pss, scripted.pss([s.process.pid]))
         if n < s.calls:
-            item = {"type": "function_call", "id": "fc_%d" % n, "call_id": "call_%d" % n, "name": "exec_command", "status": "completed",
-                    "arguments": json.dumps({"cmd": s.command, "login": False})}
+            self.send(scripted.response(n, scripted.call(n, s.command)))
         else:
-            item = {"type": "message", "id": "msg_%d" % n, "role": "assistant", "status": "completed",
-                    "content": [{"type": "output_text", "text": "done", "annotations": []}]}
-        out = event("response.created", response={"id": "r%d" % n}) + event("response.output_item.added", output_index=0, item=item)
-        if n >= s.calls:
-            out += event("response.output_text.delta", item_id=item["id"], output_index=0, content_index=0, delta="word ") * s.deltas
-        out += event("response.output_item.done", output_index=0, item=item)
-        out += event("response.completed", response={"id": "r%d" % n, "status": "completed", "output": [item], "usage": {
-            "input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 10,
-            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 110}})
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("content-length", str(len(out)))
-        self.end_headers()
-        self.wfile.write(out)
-        self.wfile.flush()
+            self.send(scripted.response(n, scripted.message(n), s.deltas))
         s.last = time.monotonic()
 
 
 class Bench:
     def __init__(self, base):
         self.base = base
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-        self.server.request_queue_size = 128
+        self.server = scripted.Server(("127.0.0.1", 0), Model)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.serial = 0
 
@@ -105,10 +54,8 @@ class Bench:
         url = "http://127.0.0.1:%d/%s/v1" % (self.server.server_address[1], key)
         home = "%s/%s" % (self.base, key)
         os.mkdir(home)
-        with open(home + "/config.toml", "w") as f:
-            f.write('model = "gpt-5.5"\nmodel_provider = "mock"\n[model_providers.mock]\nname = "mock"\nbase_url = "%s"\n'
-                    'wire_api = "responses"\nenv_key = "MOCK_API_KEY"\n[analytics]\nenabled = false\n' % url)
-        env = {"PATH": os.environ["PATH"], "HOME": self.base + "/user", "CODEX_HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", "MOCK_API_KEY": "sk-fake-0000000000"}
+        scripted.configure(home, url)
+        env = scripted.environment(self.base, home)
         argv = [PROGRAMS[who], url] if who == "floor" else [PROGRAMS[who], "exec", "--json", "--ephemeral"] + args + ["hi"]
         session.start = time.monotonic()
         session.process = subprocess.Popen(argv, cwd=self.base + "/ws", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -121,7 +68,7 @@ class Bench:
         if s.process.returncode != 0 or s.first is None:
             sys.exit("%s ended with %s after %d requests" % (who, s.process.returncode, s.count))
         return {"first request ms": (s.first - s.start) * 1e3, "last answer to exit ms": (end - s.last) * 1e3, "wall ms": (end - s.start) * 1e3,
-                "cpu ms": (usage.ru_utime + usage.ru_stime) * 1e3, "peak RSS MiB": usage.ru_maxrss / 1024, "PSS of the tree MiB": s.pss / 1024,
+                "cpu ms": (usage.ru_utime + usage.ru_stime) * 1e3, "peak RSS MiB": usage.ru_maxrss / 1024, "PSS of the tree MiB": s.pss,
                 "requests": s.count, "KB sent": s.sent / 1e3}
 
     def once(self, who, args, **kw):
@@ -135,7 +82,7 @@ class Bench:
 
         def watch():
             while not stop.wait(0.1):
-                peak[0] = max(peak[0], sum(pss(s.process.pid) for s in running if s.process.returncode is None))
+                peak[0] = max(peak[0], scripted.pss(s.process.pid for s in running if s.process.returncode is None))
         w = threading.Thread(target=watch)
         w.start()
         for s in running:
@@ -143,7 +90,7 @@ class Bench:
         wall = time.monotonic() - begin
         stop.set()
         w.join()
-        return {"wall ms": wall * 1e3, "PSS of all MiB": peak[0] / 1024}
+        return {"wall ms": wall * 1e3, "PSS of all MiB": peak[0]}
 
     def compare(self, title, args, runs, only=None, one=None, **kw):
         one = one or self.once

@@ -4,88 +4,35 @@ reference in folders that are ready. Compared are the memory of all processes at
 the moment when every run waits for its last answer, and the wall time of all runs
 together. Then 32 processes of one batch that are killed at random. See
 slow-fleet.sh."""
-import http.server, json, os, random, shutil, statistics, subprocess, sys, tempfile, threading, time
+import json, os, random, shutil, statistics, subprocess, sys, tempfile, threading, time
+
+import scripted
 
 RUNS, ROUNDS, TASKS = 32, int(sys.argv[1]), int(sys.argv[2])
 OURS, REFERENCE = os.environ["NIGHTSHIFT"], os.environ["REFERENCE"]
 LIMIT = 600  # seconds for one round
 
 
-def event(kind, **more):
-    return ("event: %s\ndata: %s\n\n" % (kind, json.dumps({"type": kind, **more}))).encode()
-
-
-class Model(http.server.BaseHTTPRequestHandler):
+class Model(scripted.Handler):
     """Two sandboxed commands, then a message. With a gate, the message waits
     until everybody has asked for it."""
-    protocol_version = "HTTP/1.1"
     gate = None
     arrived = threading.Semaphore(0)
 
-    def log_message(self, *_):
-        pass
-
     def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        n = body.count(b'"function_call_output"')
+        n = self.body().count(b'"function_call_output"')
         if n < 2:
-            item = {"type": "function_call", "id": "fc_%d" % n, "call_id": "call_%d" % n, "name": "exec_command", "status": "completed",
-                    "arguments": json.dumps({"cmd": "echo %d > made-%d.txt; cat a.txt" % (n, n), "login": False})}
+            item = scripted.call(n, "echo %d > made-%d.txt; cat a.txt" % (n, n))
         else:
-            item = {"type": "message", "id": "msg_%d" % n, "role": "assistant", "status": "completed",
-                    "content": [{"type": "output_text", "text": "done", "annotations": []}]}
+            item = scripted.message(n)
             if Model.gate is not None:
                 Model.arrived.release()
                 Model.gate.wait(LIMIT)
-        out = event("response.created", response={"id": "r"}) + event("response.output_item.added", output_index=0, item=item)
-        out += event("response.output_item.done", output_index=0, item=item)
-        out += event("response.completed", response={"id": "r", "status": "completed", "output": [item], "usage": {
-            "input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 10,
-            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 110}})
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("content-length", str(len(out)))
-        self.end_headers()
-        self.wfile.write(out)
-
-
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 256
-    daemon_threads = True
-
-
-def descendants(roots):
-    children = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % pid) as f:
-                children.setdefault(int(f.read().rsplit(")", 1)[1].split()[1]), []).append(int(pid))
-        except OSError:
-            pass
-    todo, seen = list(roots), set()
-    while todo:
-        p = todo.pop()
-        if p not in seen:
-            seen.add(p)
-            todo += children.get(p, [])
-    return seen
-
-
-def memory(roots):
-    """PSS of all processes, in MiB: what the machine would get back."""
-    total = 0
-    for pid in descendants(roots):
-        try:
-            with open("/proc/%d/smaps_rollup" % pid) as f:
-                total += next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
-        except (OSError, StopIteration):
-            pass
-    return total / 1024
+        self.send(scripted.response(n, item))
 
 
 def environment(base, i):
-    return {"PATH": os.environ["PATH"], "HOME": base + "/user", "CODEX_HOME": "%s/home-%d" % (base, i), "LANG": "C.UTF-8", "TERM": "dumb",
-            "MOCK_API_KEY": "sk-fake-0000000000"}
+    return scripted.environment(base, "%s/home-%d" % (base, i))
 
 
 def processes(program):
@@ -117,7 +64,7 @@ def fleet(how, base, gated):
         for _ in range(RUNS):
             if not Model.arrived.acquire(timeout=LIMIT):
                 sys.exit("%s: not every run asked for its last answer" % how)
-        pss = memory([p.pid for p in procs])
+        pss = scripted.pss(p.pid for p in procs)
         Model.gate.set()
     peaks = 0
     for p in procs:
@@ -144,9 +91,7 @@ def compare(base, port):
         git(ws, "init", "-q", "-b", "main")
         git(ws, "add", "-A")
         git(ws, "commit", "-q", "-m", "start")
-        with open(home + "/config.toml", "w") as f:
-            f.write('model = "gpt-5.5"\nmodel_provider = "mock"\n[model_providers.mock]\nname = "mock"\n'
-                    'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\nenv_key = "MOCK_API_KEY"\n[analytics]\nenabled = false\n' % port)
+        scripted.configure(home, "http://127.0.0.1:%d/v1" % port)
     with open(base + "/fleet.jsonl", "w") as f:
         for i in range(RUNS):
             f.write(json.dumps({"id": "run %d" % i, "repo": "%s/ws-%d" % (base, i), "prompt": "hi"}) + "\n")
@@ -212,7 +157,7 @@ def killed(base):
 def main():
     base = tempfile.mkdtemp(prefix="nightshift-fleet-", dir="/var/lib" if os.geteuid() == 0 else os.path.expanduser("~"))
     try:
-        server = Server(("127.0.0.1", 0), Model)
+        server = scripted.Server(("127.0.0.1", 0), Model)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print("%d runs at once, %d cores, medians of %d rounds in turn" % (RUNS, os.cpu_count(), ROUNDS), flush=True)
         ratios = dict(compare(base, server.server_address[1]))

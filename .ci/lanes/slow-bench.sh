@@ -7,13 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 : "${NIGHTSHIFT:?path of the binary}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-if [ -z "${REFERENCE:-}" ]; then
-  (cd "$work" && npm init -y >/dev/null && npm install --no-audit --no-fund --silent @openai/codex@0.171.0)
-  REFERENCE=$(find "$work/node_modules/@openai" -type f -path '*/bin/codex' -perm -u+x -size +1M | head -n 1)
-fi
-command -v bwrap >/dev/null || { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap >/dev/null; }
+. .ci/reference.sh
 CGO_ENABLED=0 go build -o "$work/floor" .ci/lanes/floor.go
 # shellcheck disable=SC2086
-FLOOR=$work/floor REFERENCE=$REFERENCE NIGHTSHIFT=$NIGHTSHIFT python3 .ci/lanes/bench.py "${RUNS:-15}" ${PARTS:-}
+FLOOR=$work/floor NIGHTSHIFT=$NIGHTSHIFT python3 -B .ci/lanes/bench.py "${RUNS:-15}" ${PARTS:-}
