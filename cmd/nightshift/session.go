@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -225,43 +223,6 @@ func errText(err error) error {
 	return err
 }
 
-// keyFromStdin takes the first line of stdin as the key; the rest may still be
-// the prompt.
-func (s *session) keyFromStdin(src *promptSources) (string, error) {
-	if !s.flags.APIKeyStdin {
-		return "", nil
-	}
-	if isTerminal(src.reader) {
-		return "", usageError("--api-key-stdin: stdin is a terminal; pipe the key")
-	}
-	br := bufio.NewReader(src.reader)
-	line, err := br.ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", usageError("--api-key-stdin: %v", err)
-	}
-	key := strings.TrimSpace(line)
-	if key == "" {
-		return "", usageError("--api-key-stdin: the first line of stdin is empty")
-	}
-	s.mask.Add(key, "api-key-stdin")
-	src.reader = br
-	return key, nil
-}
-
-// readPrompt waits for stdin no longer than the run may take.
-func (s *session) readPrompt(src promptSources) (string, error) {
-	if s.promptFn != nil {
-		return s.promptFn()
-	}
-	ctx, cancel := context.WithCancelCause(s.rt.ctx)
-	defer cancel(nil)
-	if w := s.policy.Config().Limits.MaxWallTime; w > 0 {
-		defer time.AfterFunc(w, func() { cancel(&runner.LimitError{Limit: "max_wall", Max: w.String(), Used: w.String()}) }).Stop()
-	}
-	src.silence = s.flags.IdlePromptWait
-	return s.rt.prompt(ctx, src)
-}
-
 // loadPolicy reads every layer. What is wrong in any of them is told at once.
 func (s *session) loadPolicy() error {
 	src, err := s.policySources()
@@ -355,42 +316,6 @@ func insideGit(dir string) bool {
 		}
 		dir = up
 	}
-}
-
-// readImages loads the images of -i. One that is missing stops the run here,
-// since the answer would be about something else.
-func (s *session) readImages() ([]runner.Image, error) {
-	var out []runner.Image
-	for _, p := range s.flags.Image {
-		data, err := s.rt.readInput(s.rt.abs(p), maxImage)
-		if err != nil {
-			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
-		}
-		mime := http.DetectContentType(data)
-		if !strings.HasPrefix(mime, "image/") {
-			return nil, usageError("-i %s is not an image (its content looks like %s)", p, mime)
-		}
-		out = append(out, runner.Image{Path: p, Data: data, MIME: mime})
-	}
-	return out, nil
-}
-
-func (s *session) readSchema() (*runner.Schema, error) {
-	if s.flags.OutputSchema == "" {
-		return nil, nil
-	}
-	data, err := s.rt.readInput(s.rt.abs(s.flags.OutputSchema), maxConfig)
-	if err != nil {
-		return nil, usageError("failed to read output schema file %s: %v", s.flags.OutputSchema, errText(err))
-	}
-	schema, err := runner.ParseSchema(s.flags.OutputSchema, data)
-	if err != nil {
-		return nil, exitError{code: runner.ExitUsage, err: err}
-	}
-	if len(schema.Unsupported) > 0 {
-		s.notices = append(s.notices, event.Notice{Class: "schema_keywords", Message: "the output schema uses keywords that the service's strict mode may refuse: " + strings.Join(schema.Unsupported, ", ")})
-	}
-	return schema, nil
 }
 
 // makeRuntime makes the run's private folder. It is outside every folder that
@@ -506,110 +431,6 @@ func (s *session) openThread() (*runner.Thread, error) {
 	return th, nil
 }
 
-// openModel makes what answers the requests: a script, or a client with its
-// credential, each recorded if asked.
-func (s *session) openModel(key string) (model.Streamer, error) {
-	var streamer model.Streamer
-	if s.flags.ModelScript != "" {
-		data, err := s.rt.readInput(s.rt.abs(s.flags.ModelScript), maxScript)
-		if err != nil {
-			return nil, usageError("--model-script: %v", err)
-		}
-		p := s.policy.Config().Provider
-		script, err := model.NewScript(s.flags.ModelScript, data, model.ScriptOptions{Emit: s.log.Emit, RequestMaxRetries: &p.RequestMaxRetries, StreamMaxRetries: &p.StreamMaxRetries,
-			IdleTimeout: p.StreamIdleTimeout, RetryBudget: p.RetryBudget})
-		if err != nil {
-			return nil, exitError{code: runner.ExitUsage, err: err}
-		}
-		streamer = script
-	} else if !s.offline {
-		client, err := s.openClient(key)
-		if err != nil {
-			return nil, err
-		}
-		streamer = client
-	}
-	if s.wrap != nil {
-		streamer = s.wrap(streamer)
-	}
-	if s.flags.Record == "" {
-		return streamer, nil
-	}
-	f, err := os.OpenFile(s.rt.abs(s.flags.Record), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, usageError("--record: %v", err)
-	}
-	rec := model.NewRecorder(streamer, f, s.mask)
-	s.sinks.onFinish(func() error { return errors.Join(rec.Err(), f.Close()) })
-	return rec, nil
-}
-
-// openClient loads the credential and makes the client.
-func (s *session) openClient(key string) (model.Streamer, error) {
-	cfg := s.policy.Config()
-	cred, err := auth.Load(s.rt.ctx, s.authSources(key))
-	if err != nil {
-		return nil, err
-	}
-	s.cred = cred
-	for _, secret := range cred.Secrets() {
-		s.mask.Add(secret, "credential")
-	}
-	s.notices = append(s.notices, cred.Notices()...)
-	p := cfg.Provider
-	base := p.BaseURL
-	if b := cred.BaseURL(); b != "" {
-		base = b
-	}
-	headers := http.Header{}
-	for k, v := range p.HTTPHeaders {
-		headers.Set(k, v)
-	}
-	for k, name := range p.EnvHTTPHeaders {
-		if v := s.rt.getenv(name); v != "" {
-			headers.Set(k, v)
-			s.mask.Add(v, name)
-		}
-	}
-	if cfg.Residency != "" {
-		headers.Set("x-openai-internal-codex-residency", cfg.Residency)
-	}
-	return model.NewClient(model.Options{
-		BaseURL: base, Headers: headers, Query: p.QueryParams, Auth: cred, Originator: s.rt.originator(),
-		UserAgent: s.rt.userAgent(), RequestMaxRetries: &p.RequestMaxRetries, StreamMaxRetries: &p.StreamMaxRetries,
-		IdleTimeout: p.StreamIdleTimeout, RetryBudget: p.RetryBudget, Proxy: s.rt.proxy(), Emit: s.log.Emit,
-	})
-}
-
-func (s *session) authSources(key string) auth.Sources {
-	cfg := s.policy.Config()
-	p := cfg.Provider
-	src := auth.Sources{
-		Home: s.home, LookupEnv: s.rt.lookupEnv, APIKeyStdin: key,
-		Provider: auth.Provider{Name: cfg.ModelProvider, BaseURL: p.BaseURL, EnvKey: p.EnvKey, EnvKeyInstructions: p.EnvKeyInstructions,
-			BearerToken: p.BearerToken, RequiresOpenAIAuth: p.RequiresOpenAIAuth, BuiltIn: p.BuiltIn},
-		ForcedLoginMethod: cfg.Auth.ForcedLoginMethod, ForcedWorkspaces: cfg.Auth.ForcedWorkspaces,
-		AllowedMethods: cfg.Auth.AllowedMethods, AllowedWorkspaces: cfg.Auth.AllowedWorkspaces,
-		ReadOnlyOK: cfg.Auth.ReadOnlyOK, RescueDir: os.TempDir(), RefreshURL: s.rt.getenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
-		ChatGPTBaseURL: cfg.Auth.BaseURL, Emit: s.log.Emit,
-		HTTP: &http.Client{Transport: &http.Transport{Proxy: s.rt.proxy()}},
-		Mask: func(secret string) { s.mask.Add(secret, "credential") },
-	}
-	if cmd := cfg.Auth.Writeback; cmd != "" {
-		src.Writeback = func(ctx context.Context, bundle []byte) error {
-			return runner.Writeback(ctx, cmd, s.workdir, s.rt.environ, bundle)
-		}
-	}
-	return src
-}
-
-func (s *session) credential() event.CredentialSelected {
-	if s.cred == nil {
-		return event.CredentialSelected{Source: "model script", Mode: "none"}
-	}
-	return s.cred.Summary()
-}
-
 // failed ends an invocation that never became a run.
 func (s *session) failed(err error) error {
 	s.log.Settle()
@@ -665,16 +486,4 @@ func (s *session) finish(c event.RunCompleted) error {
 		}
 	}
 	return exitSilently(code)
-}
-
-// closeCredential makes the last write-back of a refreshed login. Only a signal
-// makes it hurry: a login that is lost is a person's morning.
-func (s *session) closeCredential() error {
-	if s.cred == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), writebackClose)
-	defer cancel()
-	defer context.AfterFunc(s.rt.ctx, func() { time.AfterFunc(signalClose, cancel) })()
-	return s.cred.Close(ctx)
 }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/runner/event"
+)
+
+// keyFromStdin takes the first line of stdin as the key; the rest may still be
+// the prompt.
+func (s *session) keyFromStdin(src *promptSources) (string, error) {
+	if !s.flags.APIKeyStdin {
+		return "", nil
+	}
+	if isTerminal(src.reader) {
+		return "", usageError("--api-key-stdin: stdin is a terminal; pipe the key")
+	}
+	br := bufio.NewReader(src.reader)
+	line, err := br.ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", usageError("--api-key-stdin: %v", err)
+	}
+	key := strings.TrimSpace(line)
+	if key == "" {
+		return "", usageError("--api-key-stdin: the first line of stdin is empty")
+	}
+	s.mask.Add(key, "api-key-stdin")
+	src.reader = br
+	return key, nil
+}
+
+// readPrompt waits for stdin no longer than the run may take.
+func (s *session) readPrompt(src promptSources) (string, error) {
+	if s.promptFn != nil {
+		return s.promptFn()
+	}
+	ctx, cancel := context.WithCancelCause(s.rt.ctx)
+	defer cancel(nil)
+	if w := s.policy.Config().Limits.MaxWallTime; w > 0 {
+		defer time.AfterFunc(w, func() { cancel(&runner.LimitError{Limit: "max_wall", Max: w.String(), Used: w.String()}) }).Stop()
+	}
+	src.silence = s.flags.IdlePromptWait
+	return s.rt.prompt(ctx, src)
+}
+
+// readImages loads the images of -i. One that is missing stops the run here,
+// since the answer would be about something else.
+func (s *session) readImages() ([]runner.Image, error) {
+	var out []runner.Image
+	for _, p := range s.flags.Image {
+		data, err := s.rt.readInput(s.rt.abs(p), maxImage)
+		if err != nil {
+			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
+		}
+		mime := http.DetectContentType(data)
+		if !strings.HasPrefix(mime, "image/") {
+			return nil, usageError("-i %s is not an image (its content looks like %s)", p, mime)
+		}
+		out = append(out, runner.Image{Path: p, Data: data, MIME: mime})
+	}
+	return out, nil
+}
+
+func (s *session) readSchema() (*runner.Schema, error) {
+	if s.flags.OutputSchema == "" {
+		return nil, nil
+	}
+	data, err := s.rt.readInput(s.rt.abs(s.flags.OutputSchema), maxConfig)
+	if err != nil {
+		return nil, usageError("failed to read output schema file %s: %v", s.flags.OutputSchema, errText(err))
+	}
+	schema, err := runner.ParseSchema(s.flags.OutputSchema, data)
+	if err != nil {
+		return nil, exitError{code: runner.ExitUsage, err: err}
+	}
+	if len(schema.Unsupported) > 0 {
+		s.notices = append(s.notices, event.Notice{Class: "schema_keywords", Message: "the output schema uses keywords that the service's strict mode may refuse: " + strings.Join(schema.Unsupported, ", ")})
+	}
+	return schema, nil
+}
