@@ -29,12 +29,6 @@ import (
 // finishBound is how long closing the sinks may take: files, then telemetry.
 const finishBound = 6 * time.Second
 
-// Bounds of the last write-back of a login: usually, and after a signal.
-const (
-	writebackClose = 60 * time.Second
-	signalClose    = 3 * time.Second
-)
-
 // session is one invocation of exec, resume, fork or review: it collects what
 // the run is made of, runs it, and tells how it ended.
 type session struct {

@@ -117,6 +117,12 @@ func (s *session) credential() event.CredentialSelected {
 	return s.cred.Summary()
 }
 
+// Bounds of the last write-back of a login: usually, and after a signal.
+const (
+	writebackClose = 60 * time.Second
+	signalClose    = 3 * time.Second
+)
+
 // closeCredential makes the last write-back of a refreshed login. Only a signal
 // makes it hurry: a login that is lost is a person's morning.
 func (s *session) closeCredential() error {
