@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/nightshift-ci/nightshift/report"
 )
@@ -51,32 +50,16 @@ func runnerReads(stream any) bool {
 	if err != nil || !strings.HasPrefix(pipe, "pipe:") {
 		return false
 	}
-	pid := os.Getppid()
-	for range maxAncestors {
-		if pid <= 1 {
-			return false
+	for i, pid := range ancestors(os.Getpid()) {
+		if i == maxAncestors || pid <= 1 {
+			break
 		}
-		name, parent := procStat(pid)
 		if holdsReader(pid, pipe) {
+			name, _ := procStat(pid)
 			return name == githubRunner
 		}
-		pid = parent
 	}
 	return false
-}
-
-// procStat is the name and the parent of a process; parent is 0 where they cannot
-// be read.
-func procStat(pid int) (name string, parent int) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if err != nil || open < 0 || end < open {
-		return "", 0
-	}
-	if fields := strings.Fields(string(stat[end+1:])); len(fields) > 1 {
-		parent, _ = strconv.Atoi(fields[1]) // 0 ends the search
-	}
-	return string(stat[open+1 : end]), parent
 }
 
 // holdsReader tells whether the process has the reading end of the pipe.
@@ -92,16 +75,8 @@ func holdsReader(pid int, pipe string) bool {
 		if to, err := os.Readlink(filepath.Join(dir, name)); err != nil || to != pipe {
 			continue
 		}
-		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, name))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(info)) {
-			flags, ok := strings.CutPrefix(line, "flags:")
-			n, err := strconv.ParseInt(strings.TrimSpace(flags), 8, 64)
-			if ok && err == nil && n&int64(os.O_RDONLY|os.O_WRONLY|os.O_RDWR) == int64(os.O_RDONLY) {
-				return true
-			}
+		if mode, ok := accessMode(pid, name); ok && mode == syscall.O_RDONLY {
+			return true
 		}
 	}
 	return false

@@ -4,8 +4,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -29,7 +29,7 @@ func heldByCallers(r io.Reader) bool {
 	writers := pipeWriters("pipe:[" + strconv.FormatUint(st.Ino, 10) + "]")
 	callers := ancestors(os.Getpid())
 	for _, pid := range writers {
-		if !callers[pid] {
+		if !slices.Contains(callers, pid) {
 			return false
 		}
 	}
@@ -47,48 +47,14 @@ func pipeWriters(name string) (pids []int) {
 		if target, err := os.Readlink(link); err != nil || target != name {
 			continue // gone, or not ours to see
 		}
-		dir := filepath.Dir(filepath.Dir(link))
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err == nil && pid != os.Getpid() && writable(filepath.Join(dir, "fdinfo", filepath.Base(link))) {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link))))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		// Nobody can say of one that cannot be seen that it does not write.
+		if mode, ok := accessMode(pid, filepath.Base(link)); !ok || mode != syscall.O_RDONLY {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
-}
-
-// writable reads the open flags from an fdinfo file.
-func writable(fdinfo string) bool {
-	b, err := os.ReadFile(fdinfo)
-	if err != nil {
-		return true // nobody can say that it is not
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "flags:"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(rest), 8, 64)
-			return err != nil || n&syscall.O_ACCMODE != syscall.O_RDONLY
-		}
-	}
-	return true
-}
-
-// ancestors are the processes above pid.
-func ancestors(pid int) map[int]bool {
-	out := map[int]bool{}
-	for pid > 1 {
-		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil {
-			return out
-		}
-		// pid (name) state ppid …; the name may hold anything.
-		_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
-		fields := strings.Fields(rest)
-		if !ok || len(fields) < 2 {
-			return out
-		}
-		if pid, err = strconv.Atoi(fields[1]); err != nil || out[pid] {
-			return out
-		}
-		out[pid] = true
-	}
-	return out
 }

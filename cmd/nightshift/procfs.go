@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// What /proc tells of other processes. Those of other users, and those in other
+// namespaces, cannot be looked into.
+
+// procStat is the name and the parent of a process; parent is 0 where they cannot
+// be read.
+func procStat(pid int) (name string, parent int) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	// The name stands in parentheses and may hold some.
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if err != nil || open < 0 || end < open {
+		return "", 0
+	}
+	if fields := strings.Fields(string(stat[end+1:])); len(fields) > 1 {
+		parent, _ = strconv.Atoi(fields[1]) // 0 ends a search
+	}
+	return string(stat[open+1 : end]), parent
+}
+
+// ancestors are the processes above pid, the nearest first.
+func ancestors(pid int) []int {
+	var out []int
+	for pid > 1 {
+		if _, pid = procStat(pid); pid <= 0 || slices.Contains(out, pid) {
+			break
+		}
+		out = append(out, pid)
+	}
+	return out
+}
+
+// accessMode is how a process holds a descriptor: O_RDONLY, O_WRONLY or O_RDWR;
+// not ok where it cannot be read.
+func accessMode(pid int, fd string) (mode int64, ok bool) {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(info)) {
+		if flags, found := strings.CutPrefix(line, "flags:"); found {
+			n, err := strconv.ParseInt(strings.TrimSpace(flags), 8, 64)
+			return n & syscall.O_ACCMODE, err == nil
+		}
+	}
+	return 0, false
+}
