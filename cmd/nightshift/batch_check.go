@@ -44,7 +44,7 @@ func (p *preflight) tasks(stdin io.Reader) ([]batch.Task, error) {
 	}
 	template := p.cmd.Prompt
 	if f := p.cmd.PromptFile; f != "" {
-		b, err := os.ReadFile(p.rt.abs(f))
+		b, err := p.rt.readInput(p.rt.abs(f), maxPrompt)
 		if err == nil {
 			template, err = decodeText(b)
 		}
@@ -76,7 +76,7 @@ func (p *preflight) read(stdin io.Reader) (name string, data []byte, err error) 
 		name, p.base = "stdin", p.rt.cwd
 		data, err = io.ReadAll(io.LimitReader(stdin, maxTasksFile))
 	} else {
-		data, err = os.ReadFile(p.rt.abs(name))
+		data, err = p.rt.readInput(p.rt.abs(name), maxTasksFile)
 	}
 	if err != nil {
 		return "", nil, usageError("--tasks %s: %v", p.cmd.Tasks, errText(err))
@@ -96,7 +96,7 @@ func (p *preflight) at(name string) string {
 }
 
 func (p *preflight) readFile(name string) ([]byte, error) {
-	data, err := os.ReadFile(p.at(name))
+	data, err := p.rt.readInput(p.at(name), maxPrompt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, errText(err))
 	}

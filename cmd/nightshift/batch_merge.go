@@ -111,7 +111,7 @@ func (c *batchMergeCmd) read(rt *runtime) (all []merged, missing []string, err e
 	if c.Tasks == "" {
 		return all, nil, nil
 	}
-	data, err := os.ReadFile(rt.abs(c.Tasks))
+	data, err := rt.readInput(rt.abs(c.Tasks), maxTasksFile)
 	if err != nil {
 		return nil, nil, usageError("--tasks %s: %v", c.Tasks, errText(err))
 	}

@@ -71,7 +71,7 @@ type modelServerCmd struct {
 
 // Run serves until a signal comes. The base URL is the first line on stdout.
 func (c *modelServerCmd) Run(rt *runtime) error {
-	data, err := os.ReadFile(rt.abs(c.Script))
+	data, err := rt.readInput(rt.abs(c.Script), maxScript)
 	if err != nil {
 		return usageError("debug server: %v", err)
 	}

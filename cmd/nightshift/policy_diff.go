@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -29,7 +28,7 @@ type policyDiff struct {
 // Run prints what changes: in the files, and for a run in this folder.
 func (c *policyDiffCmd) Run(rt *runtime) error {
 	read := func(name string) ([]byte, error) {
-		data, err := os.ReadFile(rt.abs(name))
+		data, err := rt.readInput(rt.abs(name), maxConfig)
 		if err != nil {
 			return nil, usageError("%s cannot be read: %s", name, pathReason(err))
 		}

@@ -30,7 +30,7 @@ type finding struct {
 func (c *policyLintCmd) Run(rt *runtime) error {
 	var all []*policy.Error
 	for _, name := range c.Files {
-		data, err := os.ReadFile(rt.abs(name))
+		data, err := rt.readInput(rt.abs(name), maxConfig)
 		if err != nil {
 			all = append(all, &policy.Error{File: name, Message: "cannot be read: " + pathReason(err), Kind: policy.KindPolicy})
 			continue

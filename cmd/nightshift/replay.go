@@ -68,7 +68,7 @@ func (c *replayCmd) sinks(rt *runtime) ([]event.Sink, error) {
 		sinks = append(sinks, report.NewJSONLFile(filepath.Join(dir, "events.jsonl"), createFile))
 	}
 	if c.SignKey != "" {
-		if o.Sign, err = readSigner(rt.abs(c.SignKey)); err != nil {
+		if o.Sign, err = readSigner(rt, rt.abs(c.SignKey)); err != nil {
 			return nil, usageError("--sign-key %s: %v", c.SignKey, err)
 		}
 	}

@@ -209,7 +209,7 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 		}
 	}
 	if f.SignKey != "" {
-		signer, err := readSigner(rt.abs(f.SignKey))
+		signer, err := readSigner(rt, rt.abs(f.SignKey))
 		if err != nil {
 			return usageError("--sign-key %s: %v", f.SignKey, err)
 		}
@@ -341,8 +341,8 @@ func (rt *runtime) color(when string) bool {
 }
 
 // readSigner reads an unencrypted PEM private key.
-func readSigner(path string) (*report.Signer, error) {
-	data, err := os.ReadFile(path)
+func readSigner(rt *runtime, path string) (*report.Signer, error) {
+	data, err := rt.readInput(path, maxConfig)
 	if err != nil {
 		return nil, errText(err)
 	}

@@ -69,7 +69,7 @@ func (s *session) readTLS(e *telemetry.Exporter, key string, from policy.Exporte
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(s.home, path)
 		}
-		data, err := os.ReadFile(path)
+		data, err := s.rt.readInput(path, maxConfig)
 		if err != nil {
 			return usageError("otel.%s: %v", key, err)
 		}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestSilentPipes: no command waits for ever at a pipe where a file should be.
+func TestSilentPipes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "results.jsonl"), nil, 0o644); err != nil { // for the merge
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"batch", "--tasks", pipe, "--out", filepath.Join(dir, "out")},
+		{"batch", "merge", "--tasks", pipe, "--out", filepath.Join(dir, "merged"), dir},
+		{"policy", "lint", pipe}, {"debug", "server", pipe},
+		{"exec", "--skip-git-repo-check", "--prompt-file", pipe},
+		{"exec", "--skip-git-repo-check", "--output-schema", pipe, "hello"},
+	} {
+		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
+			t.Parallel()
+			p := process{args: args, dir: dir, timeout: time.Minute, env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}}
+			if r := p.run(t); r.code == 0 || !strings.Contains(string(r.stderr), "did not come to an end within 5s") {
+				t.Errorf("exit %d\n%s", r.code, r.stderr)
+			}
+		})
+	}
+}
