@@ -5,6 +5,7 @@ package sandbox
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -261,5 +262,36 @@ func TestHideSelfKeepsTheEnvironment(t *testing.T) {
 	out, err := cmd.Output()
 	if err != nil || string(out) != "still there\n" {
 		t.Errorf("%q %v", out, err)
+	}
+}
+
+// Commands beside each other do not take each other's children for orphans: what
+// one leaves is looked for while the others fork.
+func TestFullAccessSideBySide(t *testing.T) {
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Mode: FullAccess, Workspace: ws})
+	long := start(t, b, Command{Argv: []string{"sh", "-c", `i=0; while [ ! -e stop ]; do i=$((i+1)); [ "$(echo $i)" = $i ] || exit 9; /bin/true || exit 8; done; echo fine`}})
+	var g sync.WaitGroup
+	for range 4 {
+		g.Go(func() {
+			for range 25 {
+				p, err := b.Start(t.Context(), Command{Argv: []string{"sh", "-c", "echo $(echo a)$(/bin/echo b)"}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				out, err := io.ReadAll(p.Output())
+				if x, werr := p.Wait(); err != nil || werr != nil || x.Code != 0 || string(out) != "ab\n" {
+					t.Errorf("%q %v %+v %v", out, err, x, werr)
+				}
+			}
+		})
+	}
+	g.Wait()
+	if err := os.WriteFile(ws+"/stop", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, x := finish(t, long); x.Code != 0 || out != "fine\n" {
+		t.Errorf("%q %+v", out, x)
 	}
 }

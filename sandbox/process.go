@@ -192,8 +192,11 @@ func (p *Process) discard() error {
 			errs = append(errs, r.f.Close())
 		}
 	}
+	p.inMu.Lock()
+	defer p.inMu.Unlock()
 	if p.in != nil && !p.tty {
 		errs = append(errs, p.in.Close())
+		p.in = nil
 	}
 	return errors.Join(errs...)
 }

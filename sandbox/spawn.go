@@ -63,13 +63,12 @@ type initConn struct {
 
 // entry is one command of an init.
 type entry struct {
-	p        *Process
-	argv     []string
-	account  *account
-	started  chan error // one value
-	terminal chan struct{}
-	exited   bool
-	exit     Exit
+	p       *Process
+	argv    []string
+	account *account
+	started chan error // nil when it runs; the first value counts
+	exited  bool
+	exit    Exit
 }
 
 // tailWriter keeps the last words of the init.
@@ -277,16 +276,19 @@ func (c *initConn) entry(id uint32) *entry {
 	return c.pending[id]
 }
 
+// terminal keeps the master of a command's terminal. Under the lock: a start that
+// was given up has left the list, and closes what is there by then.
 func (c *initConn) terminal(id uint32, fds []int) {
-	e := c.entry(id)
-	if e == nil || len(fds) != 1 || unix.SetNonblock(fds[0], true) != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.pending[id]
+	if e == nil || !e.p.tty || e.p.out != nil || len(fds) != 1 || unix.SetNonblock(fds[0], true) != nil {
 		confine.CloseAll(fds)
 		return
 	}
 	f := os.NewFile(uintptr(fds[0]), "terminal")
 	// Here and not where it is awaited: the command may end before that.
 	e.p.in, e.p.out = f, &outputReader{f: f}
-	e.terminal <- struct{}{}
 }
 
 func (c *initConn) refused(id uint32, m *confine.RefusedMessage) {

@@ -43,7 +43,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2), terminal: make(chan struct{}, 1)}
+	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2)}
 	if err := conn.order(ctx, e, &c, &s, b.group); err != nil {
 		return nil, errors.Join(err, p.discard())
 	}
@@ -181,26 +181,17 @@ func (c *initConn) register(e *entry) (uint32, error) {
 	return c.nextID, nil
 }
 
-// await waits until the program runs or cannot.
+// await waits until the program runs or cannot. The init sends a terminal before
+// it starts the program, and one goroutine receives both in that order: who has
+// heard of the start has the terminal.
 func (e *entry) await(ctx context.Context) error {
 	timeout := time.NewTimer(startBound)
 	defer timeout.Stop()
-	if e.p.tty {
-		select {
-		case <-e.terminal:
-		case err := <-e.started:
-			if err == nil {
-				err = errors.New("sandbox: the command has no terminal")
-			}
-			return err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-timeout.C:
-			return fmt.Errorf("sandbox: no terminal within %s", startBound)
-		}
-	}
 	select {
 	case err := <-e.started:
+		if err == nil && e.p.out == nil {
+			err = errors.New("sandbox: the command's terminal did not arrive")
+		}
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)

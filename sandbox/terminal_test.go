@@ -4,11 +4,15 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 )
@@ -50,6 +54,61 @@ func TestTerminal(t *testing.T) {
 	if _, err := lines(); err != io.EOF {
 		t.Errorf("after the end: %v", err)
 	}
+}
+
+// A command may have ended before its start is awaited: its terminal is there all
+// the same, and one that is not wanted any more is closed.
+func TestTerminalOfBriefCommands(t *testing.T) {
+	_, ws, _ := world(t)
+	for name, mode := range map[string]Mode{"confined": WorkspaceWrite, "full access": FullAccess} {
+		b := openBox(t, Spec{Mode: mode, Workspace: ws})
+		var g sync.WaitGroup
+		for range 4 {
+			g.Go(func() {
+				for range 15 {
+					p, err := b.Start(t.Context(), Command{Argv: []string{"echo", "x"}, TTY: &Winsize{Rows: 24, Cols: 80}})
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+						return
+					}
+					out, err := io.ReadAll(p.Output())
+					x, werr := p.Wait()
+					if err != nil || werr != nil || x.Code != 0 || string(out) != "x\r\n" {
+						t.Errorf("%s: %q %v %+v %v", name, out, err, x, werr)
+					}
+				}
+			})
+		}
+		g.Wait()
+		before := openFiles(t)
+		for range 10 {
+			ctx, cancel := context.WithCancel(t.Context())
+			go cancel()
+			if p, err := b.Start(ctx, Command{Argv: []string{"sleep", "60"}, TTY: &Winsize{Rows: 24, Cols: 80}}); err == nil {
+				p.Kill()
+				_, _ = io.Copy(io.Discard, p.Output())
+			}
+			var se *StartError
+			if _, err := b.Start(t.Context(), Command{Argv: []string{"/no/such"}, TTY: &Winsize{Rows: 24, Cols: 80}}); !errors.As(err, &se) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for end := time.Now().Add(10 * time.Second); openFiles(t) > before+1 && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := openFiles(t); n > before+1 {
+			t.Errorf("%s: %d open files, then %d", name, before, n)
+		}
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }
 
 // lineReader reads terminal lines.

@@ -50,7 +50,13 @@ func (in *initProcess) start(r Request, fds []int) {
 		return
 	}
 	in.watch.begin(r.ID, r.Limits)
+	// Locked, so that nobody sees a supervisor that is not on the list yet.
+	in.mu.Lock()
 	pid, err := fork(f)
+	if err == nil {
+		in.running[r.ID] = pid
+	}
+	in.mu.Unlock()
 	if err != nil {
 		in.watch.end(r.ID)
 		refuse("fork", err)
@@ -59,9 +65,6 @@ func (in *initProcess) start(r Request, fds []int) {
 		}
 		return
 	}
-	in.mu.Lock()
-	in.running[r.ID] = pid
-	in.mu.Unlock()
 	go in.reap(r.ID, pid, f, a, [2][]string{sup.names, cmd.names})
 }
 

@@ -40,25 +40,30 @@ func (in *initProcess) killTree(id uint32, supervisor int) {
 }
 
 // killOrphans ends what a killed supervisor left: its orphans are the init's
-// children now.
+// children now, and are all of its children that are no supervisor. A child of a
+// running command never gets here, however its parents die: its own supervisor is
+// nearer. That is why one look tells, and two would take for an orphan what was
+// forked between them.
 func (in *initProcess) killOrphans() {
+	self := unix.Getpid()
 	for range 500 {
 		in.mu.Lock()
-		mine := map[int]bool{}
+		supervisors := map[int]bool{}
 		for _, pid := range in.running {
-			mine[pid] = true
-			for _, d := range descendants(pid) {
-				mine[d] = true
-			}
+			supervisors[pid] = true
 		}
 		left := 0
-		for _, d := range descendants(unix.Getpid()) {
-			if !mine[d] {
+		children := processChildren()
+		for _, orphan := range children[self] {
+			if supervisors[orphan] {
+				continue
+			}
+			for _, d := range append(children.Below(orphan), orphan) {
 				left++
 				IgnoreGone(unix.Kill(d, unix.SIGKILL))
-				var ws unix.WaitStatus
-				_, _ = unix.Wait4(d, &ws, unix.WNOHANG, nil) // only children can be reaped; the others follow
 			}
+			var ws unix.WaitStatus
+			_, _ = unix.Wait4(orphan, &ws, unix.WNOHANG, nil) // the next look finds it again if it still lives
 		}
 		in.mu.Unlock()
 		if left == 0 {
@@ -95,7 +100,8 @@ func (in *initProcess) killAll() {
 // namespace this is how a tree is found; its supervisor adopts orphans.
 func descendants(pid int) []int { return processChildren().Below(pid) }
 
-// childMap holds the children of every process.
+// childMap holds the children of every process. A zombie counts: its threads may
+// live on when only the first has ended, and it takes a place in the pid table.
 type childMap map[int][]int
 
 // processChildren reads /proc once.
@@ -136,12 +142,12 @@ func parentOf(name string) (pid, parent int, ok bool) {
 	if i < 0 {
 		return 0, 0, false
 	}
-	var state string
 	if _, err := fmt.Sscan(name, &pid); err != nil {
 		return 0, 0, false
 	}
+	var state string
 	if _, err := fmt.Sscan(string(b[i+1:]), &state, &parent); err != nil {
 		return 0, 0, false
 	}
-	return pid, parent, state != "Z"
+	return pid, parent, true
 }
