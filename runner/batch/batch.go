@@ -122,9 +122,15 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	}
 	tasks := e.mine()
 	e.progress.Total = len(tasks)
+	// The dead leave claims. Of those of another machine only time tells: they are
+	// looked at now and once more at the end.
+	if err := e.claims.sweep(); err != nil {
+		return Summary{}, errors.Join(err, e.ledger.close())
+	}
 	stop := e.beat()
 	err = e.runAll(ctx, tasks)
 	stop()
+	err = errors.Join(err, e.claims.sweep())
 	sum, serr := e.summary(tasks)
 	var b *BudgetError
 	if errors.As(err, &b) {

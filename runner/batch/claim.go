@@ -117,11 +117,13 @@ func (c *claims) take(t Task, lost context.CancelCauseFunc) (*claim, error) {
 			go cl.renew(lost)
 			return cl, nil
 		}
-		if !c.abandoned(path) {
+		switch _, v := c.look(path); v {
+		case kept:
 			return nil, nil
-		}
-		if err := c.break_(path); err != nil {
-			return nil, err
+		case abandoned:
+			if err := c.break_(path); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return nil, nil
@@ -151,41 +153,92 @@ func (c *claims) read(path string) holder {
 	return h
 }
 
-// abandoned tells whether nobody works under the claim any more.
-func (c *claims) abandoned(path string) bool {
+// verdict is what a look at a claim tells.
+type verdict int
+
+const (
+	kept      verdict = iota // somebody works under it
+	abandoned                // nobody does any more
+	gone                     // it was given back
+)
+
+// look tells whether anybody works under a claim, and who made it.
+func (c *claims) look(path string) (holder, verdict) {
 	fi, err := os.Stat(path)
 	if err != nil {
-		return errors.Is(err, fs.ErrNotExist) // given back just now: try again
+		if errors.Is(err, fs.ErrNotExist) {
+			return holder{}, gone
+		}
+		return holder{}, kept
 	}
-	if c.read(path).dead(c.me) {
-		return true
+	h := c.read(path)
+	if h.dead(c.me) {
+		return h, abandoned
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, ok := c.seen[path]
 	if !ok || !s.mod.Equal(fi.ModTime()) {
 		c.seen[path] = sighting{fi.ModTime(), time.Now()}
-		return false
+		return h, kept
 	}
-	return time.Since(s.since) >= c.lease
+	if time.Since(s.since) >= c.lease {
+		return h, abandoned
+	}
+	return h, kept
 }
 
-// break_ removes an abandoned claim. One process at a time does so; if the file
-// that was moved away is no longer the abandoned one (a third process was
-// faster) it is put back. Should that go wrong all the same, two processes work
-// on one task for a moment: the one whose token is not in the file notices when
-// it renews, and has no result.
-func (c *claims) break_(path string) error {
-	lock := flock.New(filepath.Join(c.dir, ".lock"))
-	if ok, err := lock.TryLock(); err == nil && !ok {
-		return nil // somebody else is at it
+// lockFile is held by whoever removes abandoned claims.
+const lockFile = ".lock"
+
+// staleMark ends the name of an abandoned claim that was moved away. No name of
+// a task's folder holds it.
+const staleMark = "~"
+
+// sweepWait bounds how long a sweep waits for another process that removes
+// claims; each takes microseconds.
+const sweepWait = time.Second
+
+// lock lets one process at a time remove abandoned claims. Busy means that
+// another one is still at it after wait. Where files cannot be locked nobody is
+// kept out; safe tells whether somebody is.
+func (c *claims) lock(wait time.Duration) (unlock func(), safe, busy bool) {
+	l := flock.New(filepath.Join(c.dir, lockFile))
+	unlock = func() { _ = l.Close() } // the lock ends with its descriptor
+	for until := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
+		switch ok, err := l.TryLock(); {
+		case err != nil:
+			return unlock, false, false
+		case ok:
+			return unlock, true, false
+		case !time.Now().Before(until):
+			unlock()
+			return nil, false, true
+		}
 	}
-	defer func() { _ = lock.Close() }() // the lock ends with its descriptor
-	before := c.read(path)
-	if !c.abandoned(path) {
+}
+
+// break_ removes an abandoned claim.
+func (c *claims) break_(path string) error {
+	unlock, _, busy := c.lock(0)
+	if busy {
 		return nil
 	}
-	stale := path + ".stale-" + c.me.Token
+	defer unlock()
+	return c.remove(path)
+}
+
+// remove removes an abandoned claim; the lock is held. If the file that was
+// moved away is no longer the abandoned one (a third process was faster) it is
+// put back. Should that go wrong all the same, two processes work on one task
+// for a moment: the one whose token is not in the file notices when it renews,
+// and has no result.
+func (c *claims) remove(path string) error {
+	before, v := c.look(path)
+	if v != abandoned {
+		return nil
+	}
+	stale := path + "." + unsafeName.ReplaceAllString(c.me.Token, "_") + staleMark
 	if err := os.Rename(path, stale); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -198,6 +251,35 @@ func (c *claims) break_(path string) error {
 		}
 	}
 	return os.Remove(stale)
+}
+
+// sweep removes the claims that nobody works under any more, and what a process
+// that was killed while it removed one has left. A task without a result is
+// free afterwards, as it would be for whoever wants to run it.
+func (c *claims) sweep() error {
+	unlock, safe, busy := c.lock(sweepWait)
+	if busy {
+		return nil // the next sweep finds them
+	}
+	defer unlock()
+	entries, err := os.ReadDir(c.dir)
+	errs := []error{err}
+	for _, e := range entries {
+		path := filepath.Join(c.dir, e.Name())
+		switch {
+		case e.Name() == lockFile || !e.Type().IsRegular():
+		case !strings.HasSuffix(e.Name(), staleMark):
+			errs = append(errs, c.remove(path))
+		case safe: // whoever moves a claim away holds the lock until it is removed
+			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean the claims: %w", err)
+	}
+	return nil
 }
 
 // held tells whether the claim is still ours.

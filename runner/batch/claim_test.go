@@ -123,6 +123,57 @@ func TestClaimLease(t *testing.T) {
 	}
 }
 
+// A batch leaves no claim of the dead, also on tasks that are finished or not
+// its own, and no living one is touched.
+func TestSweepRemovesClaimsOfTheDead(t *testing.T) {
+	out := t.TempDir()
+	o := options(out, 3)
+	if _, err := Run(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	dead := thisProcess("dead")
+	dead.PID, dead.Start = 1<<30, "1"
+	dir := filepath.Join(out, claimDir)
+	foreign(t, filepath.Join(dir, o.Tasks[0].Dir()), dead)
+	foreign(t, filepath.Join(dir, Task{ID: "of another batch"}.Dir()), dead)
+	foreign(t, filepath.Join(dir, Task{ID: "moved"}.Dir()+".token"+staleMark), dead)
+	living := filepath.Join(dir, Task{ID: "living"}.Dir())
+	foreign(t, living, thisProcess("living"))
+	far := filepath.Join(dir, Task{ID: "far"}.Dir())
+	foreign(t, far, holder{Token: "far", Host: "elsewhere"})
+	sum, err := Run(context.Background(), o)
+	if err != nil || sum.Ran != 0 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{lockFile: true, filepath.Base(living): true, filepath.Base(far): true}
+	for _, e := range left {
+		if !want[e.Name()] {
+			t.Errorf("%s is left", e.Name())
+		}
+		delete(want, e.Name())
+	}
+	if len(want) > 0 {
+		t.Errorf("removed: %v", want)
+	}
+	// One of another machine goes once it was not renewed for a lease.
+	mine := claimsAt(t, dir, "mine", 50*time.Millisecond)
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if err := mine.sweep(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(far); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if time.Since(start) > time.Minute {
+			t.Fatal("the claim of another machine stays")
+		}
+	}
+}
+
 // A process that slept through its lease neither overwrites the result of the
 // one that took over, nor writes where that one does, nor removes its claim.
 func TestLostClaimHasNoResult(t *testing.T) {
