@@ -54,8 +54,12 @@ func (p *preflight) tasks(stdin io.Reader) ([]batch.Task, error) {
 	}
 	p.policies, p.refs = map[string]error{}, map[string]error{}
 	ids := map[string]bool{}
+	release := p.git.Hold()
 	tasks, err := batch.ReadTasks(name, data, batch.ReadOptions{Prompt: template, Repo: p.cmd.Repo, ReadFile: p.readFile,
 		Check: func(t *batch.Task) []error { ids[t.ID] = true; return p.check(t) }})
+	if rerr := release(); rerr != nil {
+		return nil, errors.Join(err, rerr)
+	}
 	if err != nil {
 		return nil, exitError{code: runner.ExitUsage, err: err}
 	}

@@ -76,7 +76,9 @@ func (b *batchWork) run(ctx context.Context, t batch.Task, w batch.Workspace) (b
 
 // apply leaves a change as a commit or a branch. What a report must not show, a
 // branch must not hold either.
-func (b *batchWork) apply(ctx context.Context, t batch.Task, w batch.Workspace, mask *event.Redactor, r *batch.Result) error {
+func (b *batchWork) apply(ctx context.Context, t batch.Task, w batch.Workspace, mask *event.Redactor, r *batch.Result) (err error) {
+	release := b.git.Hold()
+	defer func() { err = errors.Join(err, release()) }()
 	if _, err := b.git.Commit(ctx, t, w.Tree, commitMessage(t, r.Final)); err != nil {
 		return err
 	}

@@ -30,8 +30,9 @@ func (e *RepoError) Unwrap() error { return e.Err }
 // Checkout makes a work tree of repo at ref in dir, detached, and returns the
 // commit. An empty ref is the repository's HEAD. Errors are a *RepoError.
 func (g *Git) Checkout(ctx context.Context, repo, ref, dir string) (string, error) {
+	release := g.Hold()
 	commit, err := g.checkout(ctx, repo, ref, dir)
-	if err != nil {
+	if err = errors.Join(err, release()); err != nil {
 		return "", &RepoError{CleanURL(repo), err}
 	}
 	return commit, nil

@@ -39,6 +39,8 @@ type Git struct {
 	Depth   int
 	Environ []string
 	Require sandbox.Guarantee
+
+	boxes boxes
 }
 
 // GitError is a git call that failed.
@@ -133,7 +135,7 @@ func (g *Git) run(ctx context.Context, c call) (string, error) {
 	defer cancel()
 	argv := append(append([]string{"git"}, safe...), c.args...)
 	command := sandbox.Command{Argv: argv, Dir: c.dir, Env: g.environ(c), SplitStderr: true, Stdin: strings.NewReader(c.stdin)}
-	p, err := sandbox.Start(ctx, g.spec(c), command)
+	p, err := g.start(ctx, c, command)
 	if err != nil {
 		return "", fmt.Errorf("git %s: %w", c.args[0], err)
 	}
