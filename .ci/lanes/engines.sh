@@ -18,13 +18,13 @@ packages slurmctld slurm-wlm
 packages munged munge
 packages npm npm
 if [ ${#missing[@]} -gt 0 ]; then
-  apt-get update -qq
+  timeout 300 apt-get update -qq
   DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 export PATH=$PATH:/usr/sbin:/sbin
 
 say "actionlint"
-go tool -modfile=.github/tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml ci-examples/github/*.yml
+timeout 600 go tool -modfile=.github/tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml ci-examples/github/*.yml
 
 # Not below /tmp: commands have a /tmp of their own.
 work=$(mktemp -d "${NIGHTSHIFT_LANE_DIR:-$HOME}/nightshift-engines.XXXXXX")

@@ -13,10 +13,11 @@ import (
 	"io"
 	"os"
 
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	yamlstream "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 func main() {
@@ -54,7 +55,12 @@ func read(name string) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	decode := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	// The groups that the examples use. All of them would take minutes to compile.
+	known := runtime.NewScheme()
+	if err := errors.Join(batch.AddToScheme(known), core.AddToScheme(known)); err != nil {
+		return nil, err
+	}
+	decode := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
 	var out []runtime.Object
 	for docs := yamlstream.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
 		doc, err := docs.Read()
