@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -68,6 +69,8 @@ func (l *LastMessage) Close(context.Context) error {
 	_, err := io.WriteString(f, l.last.text)
 	if err == nil {
 		err = f.close()
+	} else {
+		err = errors.Join(err, f.abort())
 	}
 	if err != nil {
 		return fmt.Errorf("write the last message to %s: %w", l.path, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,6 +193,8 @@ func (c *batchRunCmd) end(rt *runtime, out string, sum batch.Summary, err error)
 	switch {
 	case errors.As(err, &spent):
 		return exitError{code: runner.ExitLimit, err: spent}
+	case rt.ctx.Err() == nil && unwritten(out, err):
+		return exitError{code: runner.ExitOutput, err: &hintError{err, "results that are there stay; make " + out + " writable and run the same command again"}}
 	case err != nil:
 		return err
 	case failed > 0 || len(sum.Missing) > 0:
@@ -199,6 +202,13 @@ func (c *batchRunCmd) end(rt *runtime, out string, sum batch.Summary, err error)
 			"look at " + filepath.Join(out, "results.jsonl") + "; run the same command with --retry-failed to try them again"}}
 	}
 	return nil
+}
+
+// unwritten tells whether err is about a file of the results folder: full disks
+// and the like, and no fault of a task.
+func unwritten(out string, err error) bool {
+	var pe *fs.PathError
+	return errors.As(err, &pe) && strings.HasPrefix(pe.Path, filepath.Clean(out)+string(filepath.Separator))
 }
 
 // failureCode is 9 when tasks failed. When all of them failed for one and the

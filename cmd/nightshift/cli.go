@@ -45,8 +45,7 @@ func parse(rt *runtime, args []string) (runnable, error) {
 		return nil, err
 	}
 	if wantsVersion(words) {
-		fmt.Fprintln(rt.stdout, "nightshift "+version)
-		return nil, nil
+		return nil, versionCmd{}.Run(rt)
 	}
 	help, rest := wantsHelp(words)
 	grammar := commandGrammar(words)

@@ -67,11 +67,20 @@ func printError(w io.Writer, err error) {
 		for _, one := range many.Unwrap() {
 			printError(w, one)
 		}
+		for e := err; e != nil; e = errors.Unwrap(e) { // what is around them has its own
+			printHint(w, e)
+		}
 		return
 	}
 	fmt.Fprintf(w, "error: %v\n", err)
 	var h hinter
-	if errors.As(err, &h) && h.Hint() != "" {
+	if errors.As(err, &h) {
+		printHint(w, h)
+	}
+}
+
+func printHint(w io.Writer, v any) {
+	if h, ok := v.(hinter); ok && h.Hint() != "" {
 		fmt.Fprintf(w, "hint: %s\n", h.Hint())
 	}
 }

@@ -166,7 +166,11 @@ func (o *outFiles) create(path string) (io.WriteCloser, error) {
 	if h.direct {
 		return h.openDirect(o.ending)
 	}
-	return h.pending()
+	p, err := h.pending()
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // live opens a log that can be followed while it grows and is there after a
@@ -185,13 +189,13 @@ func (o *outFiles) live(path string) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.root.Rename(filepath.Base(p.Name()), h.base()); err != nil {
+	if err := h.root.Rename(filepath.Base(p.file.Name()), h.base()); err != nil {
 		return nil, errors.Join(errText(err), p.Abort())
 	}
 	if err := p.lock.Close(); err != nil { // the log's own descriptor stays open
-		return nil, errors.Join(err, p.File.Close())
+		return nil, errors.Join(err, p.file.File.Close())
 	}
-	return &liveLog{p.File, h.path}, nil
+	return &liveLog{p.file.File, h.path}, nil
 }
 
 func (h *heldPlace) base() string { return filepath.Base(h.path) }
@@ -269,20 +273,20 @@ func (h *heldPlace) still() error {
 	return nil
 }
 
-func (h *heldPlace) pending() (pending, error) {
+func (h *heldPlace) pending() (*pending, error) {
 	for tries := 0; ; tries++ {
 		p, err := renameio.NewPendingFile(h.base(), renameio.WithRoot(h.root), renameio.WithPermissions(h.mode))
 		if err != nil {
-			return pending{}, errText(err)
+			return nil, errText(err)
 		}
 		if claimed(p.File) || tries == maxClaims {
 			// Closing the file comes before moving it; its lock has to last longer.
 			fd, err := syscall.Dup(int(p.Fd()))
 			if err != nil {
-				return pending{}, errors.Join(os.NewSyscallError("dup", err), p.Cleanup())
+				return nil, errors.Join(os.NewSyscallError("dup", err), p.Cleanup())
 			}
 			syscall.CloseOnExec(fd)
-			return pending{PendingFile: p, lock: os.NewFile(uintptr(fd), p.Name())}, nil
+			return &pending{file: p, path: h.path, lock: os.NewFile(uintptr(fd), p.Name())}, nil
 		}
 		_ = p.Cleanup() // the sweep took it, or will
 	}
@@ -336,27 +340,48 @@ func createFile(path string) (io.WriteCloser, error) {
 		return nil, err
 	}
 	w, err := o.create(path)
-	if p, ok := w.(pending); ok {
+	if p, ok := w.(*pending); ok {
 		p.release = o.release
 		return p, err
 	}
 	return w, errors.Join(err, o.release())
 }
 
-// pending is a file that appears when it is closed.
+// pending is a file that appears when it is closed. One that could not be written
+// whole never does: whoever closes it is told, and the old file stays.
 type pending struct {
-	*renameio.PendingFile
+	file    *renameio.PendingFile
+	path    string
 	lock    *os.File // the file again
 	release func() error
+	failed  error
+}
+
+// Write adds to the new file. Errors name the file that was asked for.
+func (p *pending) Write(b []byte) (int, error) {
+	n, err := p.file.Write(b)
+	if err != nil {
+		p.failed = atPath(err, p.path)
+	}
+	return n, p.failed
 }
 
 // Close replaces the old file.
-func (p pending) Close() error { return p.end(p.CloseAtomicallyReplace()) }
+func (p *pending) Close() error {
+	if p.failed != nil {
+		return errors.Join(p.failed, p.Abort())
+	}
+	err := atPath(p.file.CloseAtomicallyReplace(), p.path)
+	if err != nil {
+		err = errors.Join(err, p.file.Cleanup())
+	}
+	return p.end(err)
+}
 
 // Abort leaves the old file as it was.
-func (p pending) Abort() error { return p.end(p.Cleanup()) }
+func (p *pending) Abort() error { return p.end(p.file.Cleanup()) }
 
-func (p pending) end(err error) error {
+func (p *pending) end(err error) error {
 	err = errors.Join(err, p.lock.Close())
 	if p.release == nil {
 		return err
@@ -364,10 +389,25 @@ func (p pending) end(err error) error {
 	return errors.Join(err, p.release())
 }
 
+// atPath is err with path in the place of the temporary name.
+func atPath(err error, path string) error {
+	var pe *os.PathError
+	if !errors.As(err, &pe) {
+		return err
+	}
+	return &os.PathError{Op: pe.Op, Path: path, Err: pe.Err}
+}
+
 // liveLog is a log that grows where it lies.
 type liveLog struct {
 	*os.File
 	path string
+}
+
+// Write appends to the log. Errors name it as it was asked for.
+func (l *liveLog) Write(b []byte) (int, error) {
+	n, err := l.File.Write(b)
+	return n, atPath(err, l.path)
 }
 
 // Close makes sure that the log is the file at its path.

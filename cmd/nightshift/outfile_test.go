@@ -105,7 +105,7 @@ func TestReportsReplaceInOneStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := out.(pending).Abort(); err != nil {
+	if err := out.(*pending).Abort(); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(file); string(got) != "new" {

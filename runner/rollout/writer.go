@@ -84,7 +84,11 @@ func (s *Store) create(ctx context.Context, m Meta, change func(*sessionMeta)) (
 		change(&meta)
 	}
 	if err := w.write(typeMeta, meta); err != nil {
-		return nil, errors.Join(err, w.Close(), os.Remove(path))
+		closed := w.Close() // a thread that cannot be written says it again
+		if !errors.Is(closed, err) {
+			closed = errors.Join(err, closed)
+		}
+		return nil, errors.Join(closed, os.Remove(path))
 	}
 	return w, nil
 }
