@@ -70,7 +70,7 @@ func (r *run) open(ctx context.Context) error {
 	r.confined(conf)
 	boxes := make(chan opened, 1)
 	go func() {
-		box, err := sandbox.Open(ctx, conf.Spec)
+		box, err := r.Early.Open(ctx, conf.Spec)
 		boxes <- opened{box, err}
 	}()
 	var contextErr error

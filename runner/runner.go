@@ -76,6 +76,9 @@ type Options struct {
 	// sinks must not wait for their readers any more. nil: nobody listens.
 	Hurry  func()
 	Agents *AgentPool // nil: sub-agents are not offered
+	// Early is the start of the run's sandbox, if the caller began with it; the
+	// caller closes it.
+	Early *sandbox.Early
 	// spent is what the limits of the whole run count; set for sub-agents, which
 	// share it with their parent.
 	spent *spending

@@ -44,9 +44,12 @@ type Sandbox struct {
 //
 // Open takes some milliseconds, most of them waiting: it is meant to run beside
 // other start-up work. ctx only bounds Open itself.
-func Open(ctx context.Context, s Spec) (*Sandbox, error) {
+func Open(ctx context.Context, s Spec) (*Sandbox, error) { return openFrom(ctx, nil, s) }
+
+// openFrom is Open with an init that may have been started already.
+func openFrom(ctx context.Context, first *ascent, s Spec) (*Sandbox, error) {
 	b := &Sandbox{spec: s}
-	if err := b.open(ctx); err != nil {
+	if err := b.open(ctx, first); err != nil {
 		return nil, errors.Join(setupError(ctx, err), b.Close())
 	}
 	return b, nil
@@ -65,9 +68,12 @@ func setupError(ctx context.Context, err error) error {
 	return &SetupError{err}
 }
 
-func (b *Sandbox) open(ctx context.Context) error {
-	// The init starts while the paths are looked at.
-	first := launchFirst(&b.spec)
+func (b *Sandbox) open(ctx context.Context, first *ascent) error {
+	if first == nil || first.err != nil {
+		first = launchFirst(&b.spec) // it starts while the paths are looked at
+	} else {
+		first.spec = &b.spec
+	}
 	err := b.prepare()
 	if err != nil {
 		return errors.Join(err, first.discard())

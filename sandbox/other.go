@@ -43,6 +43,18 @@ func Open(context.Context, Spec) (*Sandbox, error) {
 	return nil, &UnsupportedError{Missing: Probe().Guarantees}
 }
 
+// Early has nothing to start on this system.
+type Early struct{}
+
+// StartEarly starts nothing.
+func StartEarly() *Early { return nil }
+
+// Open refuses.
+func (*Early) Open(ctx context.Context, s Spec) (*Sandbox, error) { return Open(ctx, s) }
+
+// Close has nothing to end.
+func (*Early) Close() error { return nil }
+
 func (*Sandbox) Report() Report                                   { return Probe() }
 func (*Sandbox) Start(context.Context, Command) (*Process, error) { return nil, errors.New(why) }
 func (*Sandbox) ProxyListener() net.Listener                      { return nil }

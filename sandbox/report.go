@@ -19,7 +19,7 @@ import (
 // under workspace-write with every guarantee and closes it again.
 func Probe() Report {
 	b := &Sandbox{spec: Spec{Mode: WorkspaceWrite, Limits: DefaultLimits()}}
-	err := b.open(context.Background())
+	err := b.open(context.Background(), nil)
 	r := b.report
 	if cerr := b.Close(); err == nil {
 		err = cerr

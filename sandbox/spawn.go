@@ -409,7 +409,7 @@ func (c *initConn) stop() error {
 	return err
 }
 
-func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }
+func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) }
 
 // confinedTree is the tree of a command of an init.
 type confinedTree struct {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -80,6 +81,11 @@ func run(rt *runtime, args []string) (code int) {
 		}
 	}()
 	cmd, err := parse(rt, args)
+	defer func() {
+		if cerr := rt.early.Close(); cerr != nil {
+			code = cmp.Or(code, explain(rt.stderr, cerr))
+		}
+	}()
 	if err != nil {
 		return explain(rt.stderr, err)
 	}

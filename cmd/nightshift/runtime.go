@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // runtime is what the process gives a command: streams, arguments, environment.
@@ -24,6 +26,9 @@ type runtime struct {
 	ending *ending
 	// exposed says why this process could not be hidden from others of its user.
 	exposed error
+	// early is the start of the sandbox that the command will want; nil: none was
+	// begun.
+	early *sandbox.Early
 	// self is argv[0]'s base name: the program also answers to "codex".
 	self string
 }

@@ -177,7 +177,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
 		Outputs: s.outputs(), Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		Task: s.task, InstructionsFrom: f.InstructionsFrom, ReviewBase: s.base, ReviewCommit: s.commit, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
-		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(),
+		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(), Early: rt.early,
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}
 	if f.Deterministic { // who asked, and where, is no part of what was done

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -93,7 +92,7 @@ func (in *initProcess) open() error {
 		return err
 	}
 	in.wire = w
-	if in.controlFD, err = rawFD(w.c); err != nil {
+	if in.controlFD, err = w.fd(); err != nil {
 		return err
 	}
 	b, err := io.ReadAll(os.NewFile(fdPlan, "plan"))
@@ -103,7 +102,7 @@ func (in *initProcess) open() error {
 	if err := json.Unmarshal(b, &in.plan); err != nil {
 		return fmt.Errorf("sandbox: reading the plan: %w", err)
 	}
-	var proxy net.Listener
+	proxy := -1
 	if in.plan.Confined {
 		proxy = in.confine()
 	} else {
@@ -117,31 +116,31 @@ func (in *initProcess) open() error {
 	return in.ready(proxy)
 }
 
-// ready sends the facts and the proxy's listener.
-func (in *initProcess) ready(proxy net.Listener) error {
+// ready sends the facts and the proxy's listener, if there is one.
+func (in *initProcess) ready(proxy int) error {
 	msg := ReadyMessage{Facts: in.facts}
-	if proxy == nil {
+	if proxy < 0 {
 		return in.wire.sendJSON(MsgReady, 0, msg)
 	}
-	tcp, ok := proxy.(*net.TCPListener)
-	if !ok {
-		return errors.New("sandbox: the proxy's listener is no TCP listener")
-	}
-	f, err := tcp.File()
+	// The runner gets it; here it would only keep the port busy.
+	defer CloseFD(proxy)
+	a, err := unix.Getsockname(proxy)
 	if err != nil {
 		return fmt.Errorf("sandbox: the proxy's listener: %w", err)
 	}
-	msg.ProxyAddr = proxy.Addr().String()
-	err = in.wire.sendJSON(MsgReady, 0, msg, int(f.Fd()))
-	// The runner has it now; here it would only keep the port busy.
-	return errors.Join(err, f.Close(), proxy.Close())
+	in4, ok := a.(*unix.SockaddrInet4)
+	if !ok {
+		return errors.New("sandbox: the proxy's listener is no TCP listener")
+	}
+	msg.ProxyAddr = fmt.Sprintf("127.0.0.1:%d", in4.Port)
+	return in.wire.sendJSON(MsgReady, 0, msg, proxy)
 }
 
 // confine applies the layers that the whole sandbox shares, as far as the kernel
 // lets it. What is refused is recorded: the runner decides what that means.
-func (in *initProcess) confine() net.Listener {
+func (in *initProcess) confine() (proxy int) {
 	p, f := &in.plan, &in.facts
-	var proxy net.Listener
+	proxy = -1
 	if p.UserNS {
 		if err := mapIDs(p.UID, p.GID); err != nil {
 			f.fail(err)
@@ -158,7 +157,7 @@ func (in *initProcess) confine() net.Listener {
 			}
 		}
 		if p.Net == NetProxy {
-			l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", p.ProxyPort))
+			l, err := listenLocal(p.ProxyPort)
 			if err != nil {
 				f.fail(&layerError{LayerNet, "listening for the proxy", err})
 			} else {
@@ -302,6 +301,33 @@ func closeOnExec(first uint) error {
 	return nil
 }
 
+// listenLocal listens on localhost; port "0" or "" is any.
+func listenLocal(port string) (fd int, err error) {
+	n := 0
+	if port != "" {
+		if n, err = strconv.Atoi(port); err != nil {
+			return -1, err
+		}
+	}
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	// As after a restart, when connections of before still linger.
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Port: n, Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err == nil {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		CloseFD(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
 // mapIDs maps the own user and group to themselves. The process does it itself:
 // its parent cannot, being undumpable.
 func mapIDs(uid, gid int) error {
@@ -330,17 +356,4 @@ func loopbackUp() error {
 	}
 	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
-}
-
-// rawFD is the number behind a connection, for the supervisors.
-func rawFD(c *net.UnixConn) (int, error) {
-	rc, err := c.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	fd := -1
-	if err := rc.Control(func(n uintptr) { fd = int(n) }); err != nil {
-		return -1, err
-	}
-	return fd, nil
 }

@@ -5,7 +5,6 @@ package confine
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -26,8 +25,7 @@ import (
 // notifier serves the filters of all commands of a sandbox.
 type notifier struct {
 	plan    *Plan
-	parent  *net.UnixConn // listeners arrive here
-	childFD int           // commands send theirs here
+	childFD int // commands send theirs here
 
 	mu   sync.Mutex
 	open map[uint32]*os.File
@@ -52,7 +50,7 @@ func newNotifier(p *Plan) (*notifier, error) {
 		CloseFD(fds[1])
 		return nil, err
 	}
-	n := &notifier{plan: p, parent: w.c, childFD: fds[1], open: map[uint32]*os.File{}, busy: make(chan struct{}, maxConnects)}
+	n := &notifier{plan: p, childFD: fds[1], open: map[uint32]*os.File{}, busy: make(chan struct{}, maxConnects)}
 	go n.accept(w)
 	return n, nil
 }

@@ -7,13 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
+	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// Package net is kept out of this one: what it needs is initialised late, after
+// half of the program, and the init of a sandbox takes over before that.
 
 // The control socket joins the runner and the init: packets, so that messages
 // stay whole, with descriptors beside them. Requests are JSON; a large one
@@ -30,25 +34,53 @@ const (
 
 // Wire is one end of the control socket. Its methods may be called concurrently,
 // except Receive.
-type Wire struct{ c *net.UnixConn }
+type Wire struct {
+	f      *os.File
+	raw    syscall.RawConn
+	closed atomic.Bool
+}
 
 // Close closes this end; the other sees the end of its input.
-func (w *Wire) Close() error { return w.c.Close() }
+func (w *Wire) Close() error {
+	w.closed.Store(true)
+	return w.f.Close()
+}
 
 // NewWire makes a Wire of an open socket, which it takes over.
 func NewWire(f *os.File) (*Wire, error) {
-	c, err := net.FileConn(f)
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if cerr := f.Close(); cerr != nil && err == nil {
 		err = cerr
 	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
 	if err != nil {
+		CloseFD(fd)
 		return nil, fmt.Errorf("sandbox: control socket: %w", err)
 	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("sandbox: the control descriptor is no Unix socket"), c.Close())
+	w := &Wire{f: os.NewFile(uintptr(fd), "control")}
+	if w.raw, err = w.f.SyscallConn(); err == nil {
+		err = w.f.SetDeadline(time.Time{}) // fails where nothing can wait for it
 	}
-	return &Wire{u}, nil
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("sandbox: control socket: %w", err), w.f.Close())
+	}
+	return w, nil
+}
+
+// fd is the number of the descriptor, for those who use it without the Wire.
+func (w *Wire) fd() (n int, err error) {
+	err = w.raw.Control(func(fd uintptr) { n = int(fd) })
+	return n, err
+}
+
+// done gives the failure of a call: of waiting for it, or its own.
+func (w *Wire) done(wait, call error) error {
+	if w.closed.Load() {
+		return os.ErrClosed
+	}
+	return errors.Join(wait, call)
 }
 
 // WirePair makes a connected pair of packet sockets.
@@ -80,14 +112,19 @@ func (w *Wire) SendRequest(r Request, fds ...int) error {
 }
 
 func (w *Wire) send(b []byte, fds ...int) error {
-	if err := w.c.SetWriteDeadline(time.Now().Add(sendBound)); err != nil {
+	if err := w.f.SetWriteDeadline(time.Now().Add(sendBound)); err != nil {
 		return fmt.Errorf("sandbox: control socket: %w", err)
 	}
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	if _, _, err := w.c.WriteMsgUnix(b, oob, nil); err != nil {
+	var call error
+	wait := w.raw.Write(func(fd uintptr) bool {
+		call = again(func() error { return unix.Sendmsg(int(fd), b, oob, nil, unix.MSG_NOSIGNAL) })
+		return call != unix.EAGAIN
+	})
+	if err := w.done(wait, call); err != nil {
 		return fmt.Errorf("sandbox: control socket: %w", err)
 	}
 	return nil
@@ -96,8 +133,16 @@ func (w *Wire) send(b []byte, fds ...int) error {
 // Receive reads one message. The caller owns the descriptors.
 func (w *Wire) Receive(buf []byte) (n int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
-	n, oobn, flags, _, err := w.c.ReadMsgUnix(buf, oob)
-	if err != nil {
+	var oobn, flags int
+	var call error
+	wait := w.raw.Read(func(fd uintptr) bool {
+		call = again(func() (err error) {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			return err
+		})
+		return call != unix.EAGAIN
+	})
+	if err := w.done(wait, call); err != nil {
 		return 0, nil, err
 	}
 	if n == 0 {
@@ -121,6 +166,15 @@ func (w *Wire) Receive(buf []byte) (n int, fds []int, err error) {
 		return 0, nil, errors.New("sandbox: a control message was cut off")
 	}
 	return n, fds, nil
+}
+
+// again repeats a call that a signal interrupted.
+func again(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // receiveRequest reads one request.
