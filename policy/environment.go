@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // mergeEnvironment rewrites shell_environment_policy of a layer so that merging
@@ -71,13 +72,24 @@ var secretPatterns = strings.Fields(`*KEY* *SECRET* *TOKEN* *PASSWORD* *PASSWD* 
 // secretValues are what gives a credential away under any name: a URL with a
 // password, a setting of one in a connection string, a private key, and tokens
 // that announce themselves. The password alone is the first group that matched.
-var secretValues = []*regexp.Regexp{
-	regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@:]*:([^\s/?#@]+)@`),
-	regexp.MustCompile(`(?i)(?:^|[;,&\s])(?:password|passwd|pwd|accountkey|sharedaccesskey|sharedsecret|client_secret|apikey|api_key|token)\s*=\s*([^;,&\s]+)`),
-	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*`),
-	regexp.MustCompile(`\b(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}` +
-		`|glpat-[A-Za-z0-9_-]{16,}|xox[abeprs]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}` +
-		`|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)`),
+// Only a value that holds one of signs is looked at: most hold none, and most runs
+// never need the expressions.
+var secretValues = []struct {
+	signs []string
+	find  func() *regexp.Regexp
+}{
+	{[]string{"://"}, lazily(`[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@:]*:([^\s/?#@]+)@`)},
+	{[]string{"="}, lazily(`(?i)(?:^|[;,&\s])(?:password|passwd|pwd|accountkey|sharedaccesskey|sharedsecret|client_secret|apikey|api_key|token)\s*=\s*([^;,&\s]+)`)},
+	{[]string{"-----BEGIN "}, lazily(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*`)},
+	{[]string{"sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "npm_", "pypi-", "AKIA", "ASIA", "AIza", "eyJ"},
+		lazily(`\b(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}` +
+			`|glpat-[A-Za-z0-9_-]{16,}|xox[abeprs]-[A-Za-z0-9-]{10,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}` +
+			`|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)`)},
+}
+
+// lazily compiles an expression when it is first needed.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
 // SecretIn finds what is secret about an environment variable, by its name or its
@@ -87,7 +99,10 @@ var secretValues = []*regexp.Regexp{
 func SecretIn(name, value string) string {
 	if !strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
 		for _, e := range secretValues {
-			if m := e.FindStringSubmatch(value); m != nil {
+			if !slices.ContainsFunc(e.signs, func(sign string) bool { return strings.Contains(value, sign) }) {
+				continue
+			}
+			if m := e.find().FindStringSubmatch(value); m != nil {
 				return m[len(m)-1]
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sync"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -39,13 +40,13 @@ func NewWire(w io.Writer) *JSONL {
 			return nil, nil
 		}
 		line, err := r.Wire()
-		return serviceWord.ReplaceAll(line, []byte(`#\u0023$1`)), err
+		return serviceWord().ReplaceAll(line, []byte(`#\u0023$1`)), err
 	}}
 }
 
 // serviceWord is what a CI service takes for an order anywhere in a line. In JSON
 // it can only stand in a string.
-var serviceWord = regexp.MustCompile(`##([A-Za-z0-9._-]*\[)`)
+var serviceWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`##([A-Za-z0-9._-]*\[)`) })
 
 // encodeRecord is MarshalJSON without the second pass of json.Marshal, which
 // would escape <, > and &.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -222,7 +223,7 @@ func (c *Confinement) maven() {
 	c.Caches["MAVEN_OPTS"] = options
 }
 
-var mavenJar = regexp.MustCompile(`^maven-core-(\d+)\.(\d+)\.`)
+var mavenJar = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^maven-core-(\d+)\.(\d+)\.`) })
 
 // mavenChains tells whether the Maven on the PATH knows chained repositories.
 // One that is fetched by a wrapper is taken for new enough.
@@ -238,7 +239,7 @@ func (c *Confinement) mavenChains() bool {
 			return true
 		}
 		for _, jar := range jars {
-			if v := mavenJar.FindStringSubmatch(jar.Name()); v != nil {
+			if v := mavenJar().FindStringSubmatch(jar.Name()); v != nil {
 				return v[1] != "3" || len(v[2]) > 1 || v[2] >= "9"
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -59,7 +60,9 @@ var controlVariables = []string{
 
 // stepScript is the name that a GitHub runner gives the script of a step. The
 // values of the secrets that the workflow writes into it stand there in full.
-var stepScript = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.[a-z0-9]+$`)
+var stepScript = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.[a-z0-9]+$`)
+})
 
 // agentFiles are those with which an agent of GitHub or Azure logs in, and its
 // settings, in its own folder.
@@ -119,7 +122,7 @@ func (c *Confinement) controlFiles(runtime string) []string {
 			return // no folder of a runner
 		}
 		for _, e := range entries {
-			if stepScript.MatchString(e.Name()) {
+			if stepScript().MatchString(e.Name()) {
 				add(filepath.Join(dir, e.Name()))
 			}
 		}

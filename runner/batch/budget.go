@@ -108,7 +108,7 @@ type ledger struct {
 }
 
 func openLedger(dir, owner string) (*ledger, error) {
-	l := &ledger{dir: dir, own: unsafeName.ReplaceAllString(owner, "_") + ".jsonl", read: map[string]int64{}}
+	l := &ledger{dir: dir, own: unsafeName().ReplaceAllString(owner, "_") + ".jsonl", read: map[string]int64{}}
 	if err := l.refresh(); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -137,14 +138,14 @@ func (t Task) Digest() string {
 // Dir is the task's folder name: readable, unique, and safe on any file system.
 func (t Task) Dir() string {
 	sum := sha256.Sum256([]byte(t.ID))
-	name := unsafeName.ReplaceAllString(t.ID, "_")
+	name := unsafeName().ReplaceAllString(t.ID, "_")
 	if len(name) > 60 {
 		name = name[:60]
 	}
 	return name + "-" + hex.EncodeToString(sum[:4])
 }
 
-var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var unsafeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9._-]+`) })
 
 // FileError is everything that is wrong with a tasks file.
 type FileError struct {
@@ -411,14 +412,14 @@ func (r *taskReader) prompt(t *Task, vars map[string]string, template bool) {
 	}
 }
 
-var column = regexp.MustCompile(`\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}`)
+var column = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}`) })
 
 // Fill replaces {column} by its value; {{ and }} stand for braces. A column
 // that does not exist is an error: a prompt with a hole in it asks for
 // something else.
 func Fill(template string, vars map[string]string) (string, error) {
 	var missing []string
-	out := column.ReplaceAllStringFunc(template, func(m string) string {
+	out := column().ReplaceAllStringFunc(template, func(m string) string {
 		switch m {
 		case "{{":
 			return "{"

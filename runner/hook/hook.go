@@ -177,7 +177,10 @@ func (e *ConfigError) Hint() string {
 	return "a hook that cannot run protects nothing; correct it or take it out"
 }
 
-var plainWords = regexp.MustCompile(`^[A-Za-z0-9_|]*$`)
+// isPlain tells whether r may stand in a list of words.
+func isPlain(r rune) bool {
+	return r == '_' || r == '|' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z'
+}
 
 // matcher makes the test of a matcher, as the reference does: words joined by |
 // are compared whole, anything else is a regular expression that may match any
@@ -186,7 +189,7 @@ func matcher(pattern string) (func(string) bool, error) {
 	if pattern == "" || pattern == "*" {
 		return func(string) bool { return true }, nil
 	}
-	if plainWords.MatchString(pattern) {
+	if !strings.ContainsFunc(pattern, func(r rune) bool { return !isPlain(r) }) {
 		words := strings.Split(pattern, "|")
 		return func(s string) bool { return slices.Contains(words, s) }, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // maxMarks bounds the items of a request that a recording remembers, maxMarkText
@@ -123,27 +124,32 @@ func firstDifference(want, got string) string {
 	return fmt.Sprintf("recorded %q, now %q", cutFrom(want), cutFrom(got))
 }
 
-// volatile lists what differs between two runs that do the same.
-var volatile = []struct {
+// replacement is what stands for whatever an expression finds.
+type replacement struct {
 	re   *regexp.Regexp
 	with string
-}{
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
-	{regexp.MustCompile(`Chunk ID: [0-9a-f]+`), "Chunk ID: <id>"},
-	{regexp.MustCompile(`Wall time:? [0-9.]+ seconds`), "Wall time: <time>"},
-	{regexp.MustCompile(`Original token count: \d+`), "Original token count: <n>"},
-	{regexp.MustCompile(`session ID \d+`), "session ID <id>"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?`), "<date>"},
-	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`), "<clock>"},
-	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|us|ms|s|sec|seconds)\b`), "<time>"},
-	{regexp.MustCompile(`0x[0-9a-f]+`), "<address>"},
-	{regexp.MustCompile(`(/[A-Za-z0-9._@+~-]+)+/`), "<dir>/"},
-	{regexp.MustCompile(`\b[0-9a-f]{7,40}\b`), "<hash>"},
 }
+
+// volatile lists what differs between two runs that do the same.
+var volatile = sync.OnceValue(func() []replacement {
+	return []replacement{
+		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
+		{regexp.MustCompile(`Chunk ID: [0-9a-f]+`), "Chunk ID: <id>"},
+		{regexp.MustCompile(`Wall time:? [0-9.]+ seconds`), "Wall time: <time>"},
+		{regexp.MustCompile(`Original token count: \d+`), "Original token count: <n>"},
+		{regexp.MustCompile(`session ID \d+`), "session ID <id>"},
+		{regexp.MustCompile(`\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?`), "<date>"},
+		{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`), "<clock>"},
+		{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|us|ms|s|sec|seconds)\b`), "<time>"},
+		{regexp.MustCompile(`0x[0-9a-f]+`), "<address>"},
+		{regexp.MustCompile(`(/[A-Za-z0-9._@+~-]+)+/`), "<dir>/"},
+		{regexp.MustCompile(`\b[0-9a-f]{7,40}\b`), "<hash>"},
+	}
+})
 
 // settled is text without its volatile parts.
 func settled(text string) string {
-	for _, v := range volatile {
+	for _, v := range volatile() {
 		text = v.re.ReplaceAllLiteralString(text, v.with)
 	}
 	return text

@@ -152,7 +152,7 @@ func rawInput(items []Item) []json.RawMessage {
 
 // sessionArgument is a session id in the arguments of a call, such as
 // write_stdin's.
-var sessionArgument = regexp.MustCompile(`("session_id"\s*:\s*)(\d+)`)
+var sessionArgument = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`("session_id"\s*:\s*)(\d+)`) })
 
 // portable replaces the session id in a recorded call with a placeholder: ids
 // are given anew in each run. The id is captured from the output of the call
@@ -165,7 +165,7 @@ func portable(raw json.RawMessage, outputs []toolOutput) json.RawMessage {
 	if json.Unmarshal(raw, &call) != nil || call.Type != "function_call" {
 		return raw
 	}
-	m := sessionArgument.FindStringSubmatchIndex(call.Arguments)
+	m := sessionArgument().FindStringSubmatchIndex(call.Arguments)
 	if m == nil {
 		return raw
 	}

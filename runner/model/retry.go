@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -138,20 +139,24 @@ func number(s string, unit time.Duration) (time.Duration, bool) {
 }
 
 var (
-	tryAgainShort = regexp.MustCompile(`(?i)try again in\s+((?:\d+(?:\.\d+)?(?:ms|s|m|h))+)\b`)
-	tryAgainLong  = regexp.MustCompile(`(?i)try again in\s+(\d+(?:\.\d+)?)\s*(milliseconds?|seconds?|secs?|minutes?|mins?|hours?)\b`)
+	tryAgainShort = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)try again in\s+((?:\d+(?:\.\d+)?(?:ms|s|m|h))+)\b`)
+	})
+	tryAgainLong = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)try again in\s+(\d+(?:\.\d+)?)\s*(milliseconds?|seconds?|secs?|minutes?|mins?|hours?)\b`)
+	})
 )
 
 // tryAgainIn reads the wait that the service's rate-limit messages name: "try
 // again in 1.5s", "in 6m0s", "in 20 seconds".
 func tryAgainIn(message string) (time.Duration, bool) {
-	if m := tryAgainShort.FindStringSubmatch(message); m != nil {
+	if m := tryAgainShort().FindStringSubmatch(message); m != nil {
 		if d, err := time.ParseDuration(strings.ToLower(m[1])); err == nil {
 			return d, true
 		}
 		return math.MaxInt64, true // too large for a Duration
 	}
-	if m := tryAgainLong.FindStringSubmatch(message); m != nil {
+	if m := tryAgainLong().FindStringSubmatch(message); m != nil {
 		unit := time.Second
 		switch word := strings.ToLower(m[2]); {
 		case strings.HasPrefix(word, "milli"):
