@@ -93,7 +93,7 @@ func (c *Confinement) move(variable, place string) {
 // warm lays a private cache over the user's, if there is one. The folder of all
 // caches is left out: what it holds of use has variables of its own.
 func (c *Confinement) warm(place, usual string) {
-	lower := realPath(usual)
+	lower := sandbox.RealPath(usual)
 	if fi, err := os.Stat(lower); place == "xdg" || err != nil || !fi.IsDir() || within(c.private, lower) || within(lower, c.private) {
 		return
 	}
@@ -117,12 +117,12 @@ func (c *Confinement) place(variable, usual string) string {
 
 // canWrite tells whether commands can write at path.
 func (c *Confinement) canWrite(path string) bool {
-	path = realPath(path)
+	path = sandbox.RealPath(path)
 	if !c.Spec.HostTmp && (within(path, "/tmp") || within(path, "/var/tmp")) {
 		return !c.Spec.TmpReadOnly
 	}
 	for _, r := range c.Spec.Write {
-		if r != c.private && within(path, realPath(r)) {
+		if r != c.private && within(path, sandbox.RealPath(r)) {
 			return true
 		}
 	}

@@ -161,16 +161,16 @@ func required(p policy.Permissions) sandbox.Guarantee {
 // user's account or the run.
 func (c *Confinement) checkRoots(roots []string, o ConfineOptions) error {
 	for _, r := range roots {
-		real := realPath(r)
+		real := sandbox.RealPath(r)
 		switch {
 		case real == "/":
 			return &ConfineError{r, "the root of the file system cannot be writable", "work in a folder of its own (-C DIR), or use danger-full-access inside a container"}
-		case o.UserHome != "" && within(realPath(o.UserHome), real) && !(real == realPath(o.Workdir) && o.borrowedHome()):
+		case o.UserHome != "" && within(sandbox.RealPath(o.UserHome), real) && !(real == sandbox.RealPath(o.Workdir) && o.borrowedHome()):
 			return &ConfineError{r, "the home folder cannot be writable: what commands put into its start-up files would run outside the sandbox",
 				"work in a folder below it (-C DIR)"}
-		case o.Home != "" && real == realPath(o.Home):
+		case o.Home != "" && real == sandbox.RealPath(o.Home):
 			return &ConfineError{r, "CODEX_HOME cannot be writable: it holds credentials and configuration", "set CODEX_HOME to a folder outside the workspace"}
-		case o.UserHome != "" && within(realPath(o.UserHome), real):
+		case o.UserHome != "" && within(sandbox.RealPath(o.UserHome), real):
 			c.Notices = append(c.Notices, event.Notice{Class: "home_writable", Message: "HOME (" + o.UserHome + ") is writable: what commands put into start-up files there works on later steps that use it"})
 		}
 	}
@@ -182,7 +182,7 @@ func (c *Confinement) checkRoots(roots []string, o ConfineOptions) error {
 // there.
 func (o ConfineOptions) borrowedHome() bool {
 	own := o.ownHome()
-	return own == "" || realPath(own) != realPath(o.UserHome)
+	return own == "" || sandbox.RealPath(own) != sandbox.RealPath(o.UserHome)
 }
 
 // ownHome is the home folder of the account, "" if it has none.
@@ -220,7 +220,7 @@ func (c *Confinement) openHostTmp(s policy.SandboxConfig) {
 	if !s.ExcludeSlashTmp {
 		c.Spec.Write = append(c.Spec.Write, "/tmp")
 	}
-	if dir, ok := c.lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(realPath(dir), "/tmp") {
+	if dir, ok := c.lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(sandbox.RealPath(dir), "/tmp") {
 		c.Spec.Write = append(c.Spec.Write, dir)
 	}
 }
@@ -236,8 +236,8 @@ func (c *Confinement) openPrivate(s policy.SandboxConfig, o ConfineOptions) erro
 	if c.Spec.Mode != sandbox.WorkspaceWrite || !s.PrivateCaches && !ownTmp {
 		return nil
 	}
-	runtime := realPath(o.Runtime)
-	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(runtime, realPath(r)) }) {
+	runtime := sandbox.RealPath(o.Runtime)
+	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(runtime, sandbox.RealPath(r)) }) {
 		c.Spec.Deny = append(c.Spec.Deny, runtime)
 		c.Notices = append(c.Notices, event.Notice{Class: "no_private_caches",
 			Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + runtime,
@@ -319,21 +319,6 @@ func (c *Confinement) Extra() []string {
 // within tells whether path is dir or lies in it. Both are clean.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-// realPath resolves links as far as path exists.
-func realPath(path string) string {
-	// Most of those asked for are missing: one call tells, instead of one for
-	// each folder on the way.
-	if _, err := os.Lstat(path); err == nil {
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			return real
-		}
-	}
-	if dir := filepath.Dir(path); dir != path {
-		return filepath.Join(realPath(dir), filepath.Base(path))
-	}
-	return filepath.Clean(path)
 }
 
 func isFolder(path string) bool {

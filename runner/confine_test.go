@@ -40,7 +40,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Skipf("no home folder for the test's files: %v", err)
 	}
-	if real := realPath(parent); within(real, "/tmp") || within(real, "/var/tmp") {
+	if real := sandbox.RealPath(parent); within(real, "/tmp") || within(real, "/var/tmp") {
 		t.Skip("the home folder lies in a temporary one")
 	}
 	base, err := os.MkdirTemp(parent, ".confine-test-")
@@ -168,7 +168,7 @@ type diskFiles struct{}
 
 func (diskFiles) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
 func (diskFiles) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-func (diskFiles) RealPath(name string) string                { return realPath(name) }
+func (diskFiles) RealPath(name string) string                { return sandbox.RealPath(name) }
 func (diskFiles) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
 
 func TestConfineSpec(t *testing.T) {

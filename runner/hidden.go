@@ -43,8 +43,8 @@ func (c *Confinement) deny(configured []string, o ConfineOptions) {
 
 // holdsWork tells whether the working folder or a writable one lies in dir.
 func (c *Confinement) holdsWork(dir string) bool {
-	dir = realPath(dir)
-	return within(c.workdir, dir) || slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(realPath(r), dir) })
+	dir = sandbox.RealPath(dir)
+	return within(c.workdir, dir) || slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(sandbox.RealPath(r), dir) })
 }
 
 // controlVariables name files that set variables, paths and outputs of later
@@ -85,8 +85,8 @@ func (c *Confinement) controlFiles(runtime string) []string {
 	var add func(string)
 	add = func(path string) {
 		switch {
-		case !filepath.IsAbs(path) || path == "/" || c.holdsWork(path) || runtime != "" && realPath(path) == realPath(runtime):
-		case runtime != "" && within(realPath(runtime), realPath(path)):
+		case !filepath.IsAbs(path) || path == "/" || c.holdsWork(path) || runtime != "" && sandbox.RealPath(path) == sandbox.RealPath(runtime):
+		case runtime != "" && within(sandbox.RealPath(runtime), sandbox.RealPath(path)):
 			entries, err := os.ReadDir(path)
 			if err != nil {
 				return // the run's own folder lies there and can be reached: it is readable

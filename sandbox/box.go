@@ -69,18 +69,20 @@ func setupError(ctx context.Context, err error) error {
 }
 
 func (b *Sandbox) open(ctx context.Context, first *ascent) error {
-	if first == nil || first.err != nil {
+	if first == nil {
 		first = launchFirst(&b.spec) // it starts while the paths are looked at
-	} else {
-		first.spec = &b.spec
 	}
-	err := b.prepare()
+	first.spec = &b.spec
+	err := b.prepare(first)
 	if err != nil {
 		return errors.Join(err, first.discard())
 	}
 	tried := first.climb(ctx, &b.plan, b.group)
 	b.init = tried.conn
 	b.report = b.makeReport(tried)
+	if err := first.group.remove(); err != nil { // one that could not hold the limits
+		return err
+	}
 	if missing := missingOf(b.report, b.spec.Require); len(missing) > 0 {
 		return &UnsupportedError{Missing: missing}
 	}
@@ -94,18 +96,21 @@ func (b *Sandbox) open(ctx context.Context, first *ascent) error {
 }
 
 // prepare resolves the Spec and makes what must be there before the init works.
-func (b *Sandbox) prepare() error {
+func (b *Sandbox) prepare(first *ascent) error {
+	grouped := make(chan struct{})
+	go func() {
+		defer close(grouped)
+		b.makeGroup(first)
+	}()
 	r, err := resolve(&b.spec)
+	if err == nil {
+		err = b.tmp.make(&b.spec)
+	}
+	<-grouped
 	if err != nil {
 		return err
 	}
 	b.res = r
-	if err := b.tmp.make(&b.spec); err != nil {
-		return err
-	}
-	if l := b.spec.Limits; !b.noGroup && (l.MemoryBytes > 0 || l.Processes > 0 || l.CPUPercent > 0) {
-		b.group, b.groupErr = newGroup(l)
-	}
 	held, found, err := b.holds.hold(r.hold)
 	if err != nil {
 		return err
@@ -126,6 +131,18 @@ func (b *Sandbox) prepare() error {
 		b.plan.Watch = true
 	}
 	return nil
+}
+
+// makeGroup takes the control group that was made with the init, or makes one
+// and begins to move the init into it.
+func (b *Sandbox) makeGroup(first *ascent) {
+	l := b.spec.Limits
+	if b.group = first.takeGroup(l); b.group != nil || b.noGroup || !wantsGroup(l) {
+		return
+	}
+	if b.group, b.groupErr = newGroup(l); b.group != nil && first.err == nil {
+		first.launched.join(b.group)
+	}
 }
 
 // Report says what is enforced, guarantee by guarantee.

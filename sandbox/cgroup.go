@@ -49,21 +49,56 @@ type group struct {
 // initSlack is what the init and the supervisors need besides the commands.
 const initSlack = 64
 
+// wantsGroup tells whether limits are such as only a group can hold.
+func wantsGroup(l Limits) bool { return l.MemoryBytes > 0 || l.Processes > 0 || l.CPUPercent > 0 }
+
 // newGroup makes a group with limits below or beside the one this process is in.
-func newGroup(l Limits) (*group, error) {
+func newGroup(l Limits) (g *group, err error) {
 	name := fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
 	switch cgroups.Mode() {
 	case cgroups.Unified:
-		return newGroup2(name, l)
+		g, err = newGroup2(name)
 	case cgroups.Legacy, cgroups.Hybrid:
-		return newGroup1(name, l)
+		g, err = newGroup1(name, l.CPUPercent > 0)
+	default:
+		err = errors.New("/sys/fs/cgroup is not there")
 	}
-	return nil, errors.New("/sys/fs/cgroup is not there")
+	if err != nil {
+		return nil, err
+	}
+	if err := g.limit(l); err != nil {
+		return nil, errors.Join(err, g.remove())
+	}
+	return g, nil
 }
+
+// limit sets what holds for the group as a whole.
+func (g *group) limit(l Limits) (err error) {
+	switch {
+	case !wantsGroup(l):
+		return nil
+	case g.v1 != nil:
+		err = g.v1.Update(resources1(l))
+	default:
+		err = g.v2.Update(resources2(l, initSlack))
+		g.procs = l.Processes
+		// Swap is not counted everywhere; without the file there is none to limit.
+		if l.MemoryBytes > 0 {
+			_ = os.WriteFile(filepath.Join(g.dir, "memory.swap.max"), []byte("0"), 0)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: limits of the control group: %w", err)
+	}
+	return nil
+}
+
+// canLimitCPU tells whether the group can hold a limit of processor time.
+func (g *group) canLimitCPU() bool { return g.v1 == nil || g.dirs["cpu"] != "" }
 
 // newGroup2 tries the own group and the one above it: a group that holds
 // processes cannot hand its controllers down.
-func newGroup2(name string, l Limits) (*group, error) {
+func newGroup2(name string) (*group, error) {
 	_, own, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
 		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
@@ -79,16 +114,12 @@ func newGroup2(name string, l Limits) (*group, error) {
 			continue
 		}
 		sweepGroups(dir)
-		m, err := cgroup2.NewManager(cgroupRoot, filepath.Join(parent, name), resources2(l, initSlack))
+		m, err := cgroup2.NewManager(cgroupRoot, filepath.Join(parent, name), resources2(Limits{}, 0))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		g := &group{v2: m, dir: filepath.Join(dir, name), procs: l.Processes}
-		// Swap is not counted everywhere; without the file there is none to limit.
-		if l.MemoryBytes > 0 {
-			_ = os.WriteFile(filepath.Join(g.dir, "memory.swap.max"), []byte("0"), 0)
-		}
+		g := &group{v2: m, dir: filepath.Join(dir, name)}
 		g.split()
 		return g, nil
 	}
@@ -120,7 +151,7 @@ func (g *group) split() {
 }
 
 // newGroup1 makes one group for each controller that is needed.
-func newGroup1(name string, l Limits) (*group, error) {
+func newGroup1(name string, cpu bool) (*group, error) {
 	own, err := cgroup1.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
@@ -131,7 +162,7 @@ func newGroup1(name string, l Limits) (*group, error) {
 		cgroup1.NewMemory(cgroupRoot, cgroup1.OptionalSwap(), cgroup1.IgnoreModules("kmem", "kmem.tcp")), cgroup1.NewPids(cgroupRoot),
 		cgroup1.NewCpuacct(cgroupRoot),
 	}
-	if l.CPUPercent > 0 { // a group of its own has no real-time share: it would refuse a process of that class
+	if cpu { // a group of its own has no real-time share: it would refuse a process of that class
 		needed = append(needed, cgroup1.NewCpu(cgroupRoot))
 	}
 	for _, s := range needed {
@@ -158,7 +189,7 @@ func newGroup1(name string, l Limits) (*group, error) {
 		}
 		return filepath.Join(parent, name), nil
 	}
-	v1, err := cgroup1.New(at, resources1(l), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) { return subsystems, nil }))
+	v1, err := cgroup1.New(at, &specs.LinuxResources{}, cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) { return subsystems, nil }))
 	if err != nil {
 		return nil, err
 	}

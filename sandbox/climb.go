@@ -28,6 +28,11 @@ type ascent struct {
 	spec     *Spec
 	launched *launched
 	err      error // of launching
+
+	// group is that of the sandbox, still without limits, where it was made with
+	// the init.
+	group    *group
+	groupErr error
 }
 
 // outcome is the init that was found.
@@ -58,12 +63,36 @@ func launchFirst(s *Spec) *ascent {
 	return a
 }
 
-// discard gives the init up that has no plan yet.
-func (a *ascent) discard() error {
-	if a.launched == nil {
+// join makes a group for the init and begins to move it there: the kernel takes
+// its time for that.
+func (a *ascent) join() {
+	a.group, a.groupErr = newGroup(Limits{})
+	if a.group != nil && a.err == nil {
+		a.launched.join(a.group)
+	}
+}
+
+// takeGroup gives the group to the sandbox, with its limits. There is none when
+// it was not made, or cannot hold them.
+func (a *ascent) takeGroup(l Limits) *group {
+	g := a.group
+	if g == nil || l.CPUPercent > 0 && !g.canLimitCPU() || g.limit(l) != nil {
 		return nil
 	}
-	return errors.Join(a.launched.planPipe.Close(), a.launched.c.stop())
+	a.group = nil
+	return g
+}
+
+// discard gives up the init, which has no plan yet, and its group.
+func (a *ascent) discard() error {
+	var err error
+	if a.launched != nil {
+		err = errors.Join(a.launched.planPipe.Close(), a.launched.c.stop())
+		if a.launched.joined != nil {
+			<-a.launched.joined
+		}
+	}
+	return errors.Join(err, a.group.remove())
 }
 
 // climb tries the ways until one gives all the mounts and namespaces.
@@ -95,10 +124,11 @@ func (a *ascent) climb(ctx context.Context, p *confine.Plan, g *group) *outcome 
 func (o *outcome) try(ctx context.Context, l *launched, err error, layer string) bool {
 	if err == nil {
 		l.c.group = o.group
-		added := make(chan error, 1)
-		go func() { added <- o.group.add(l.c.proc.Pid) }()
+		if l.joined == nil {
+			l.join(o.group)
+		}
 		err = l.configure(ctx, &o.plan)
-		if aerr := <-added; err == nil && aerr != nil {
+		if aerr := <-l.joined; err == nil && aerr != nil {
 			err = fmt.Errorf("sandbox: moving the init into its control group: %w", aerr)
 		}
 		if err != nil {

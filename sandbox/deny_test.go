@@ -203,7 +203,7 @@ func TestUserNamespaceWithoutMaps(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := b.prepare(); err != nil {
+	if err := b.prepare(&ascent{err: unix.EPERM}); err != nil {
 		t.Fatal(err)
 	}
 	b.plan.UID++

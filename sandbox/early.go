@@ -22,11 +22,15 @@ type Early struct {
 // depend on one.
 var usual = Spec{Mode: WorkspaceWrite}
 
-// StartEarly begins. What fails is told by Open, which then starts anew.
+// StartEarly begins. What is refused here is told by Open, as if it had tried.
 func StartEarly() *Early {
 	e := &Early{first: make(chan *ascent, 1)}
 	first := e.first
-	go func() { first <- launchFirst(&usual) }()
+	go func() {
+		a := launchFirst(&usual)
+		a.join()
+		first <- a
+	}()
 	return e
 }
 

@@ -412,7 +412,7 @@ func openAlone(t *testing.T, s Spec) *Sandbox {
 			t.Error(err)
 		}
 	})
-	if err := b.prepare(); err != nil {
+	if err := b.prepare(&ascent{err: unix.EPERM}); err != nil {
 		t.Fatal(err)
 	}
 	o := &outcome{plan: b.plan, failed: map[string]confine.LayerFailure{}}

@@ -201,7 +201,7 @@ func reportMain(args []string) int {
 		return 1
 	}
 	b := &Sandbox{spec: Spec{Mode: WorkspaceWrite, Workspace: ws, ProtectNames: protectNames, Limits: DefaultLimits(), Degrade: degrade}}
-	err = b.open(context.Background())
+	err = b.open(context.Background(), nil)
 	if r := b.Report(); r.Mode != "" {
 		err = nil // there may be no sandbox at all, and still a report
 	}
@@ -228,7 +228,7 @@ func TestLandlockVersions(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				if err := b.prepare(); err != nil {
+				if err := b.prepare(&ascent{err: unix.EPERM}); err != nil {
 					t.Fatal(err)
 				}
 				b.plan.LandlockABI = abi

@@ -45,7 +45,7 @@ func TestWatchedLimits(t *testing.T) {
 	needPython(t)
 	_, ws, _ := world(t)
 	b := &Sandbox{spec: Spec{Mode: WorkspaceWrite, Workspace: ws, Limits: Limits{MemoryBytes: 256 << 20, Processes: 60}}, noGroup: true}
-	if err := b.open(testContext(t)); err != nil {
+	if err := b.open(testContext(t), nil); err != nil {
 		unsupported(t, err)
 		t.Fatal(err)
 	}

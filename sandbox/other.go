@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -22,6 +23,18 @@ func Init(map[string]HelperFunc) {}
 
 // HideSelf has nothing to hide from: no command runs beside this process.
 func HideSelf() error { return nil }
+
+// RealPath resolves the links of a path that may be missing: then its longest
+// existing part is resolved. A path that is not absolute is only cleaned.
+func RealPath(name string) string {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		return real
+	}
+	if dir := filepath.Dir(name); dir != name && filepath.IsAbs(name) {
+		return filepath.Join(RealPath(dir), filepath.Base(name))
+	}
+	return filepath.Clean(name)
+}
 
 // Sandbox cannot be opened on this system.
 type Sandbox struct{}

@@ -273,8 +273,17 @@ func (r *resolved) overlaid(s *Spec) error {
 	return errors.Join(errs...)
 }
 
-// realPath resolves the links of a path that may be missing: then its longest
-// existing part is resolved.
+// RealPath resolves the links of a path that may be missing: then its longest
+// existing part is resolved. A path that is not absolute is only cleaned.
+func RealPath(name string) string {
+	real, _, err := realPath(name)
+	if err != nil {
+		return filepath.Clean(name)
+	}
+	return real
+}
+
+// realPath is RealPath, which also tells whether there is such a path.
 func realPath(name string) (real string, exists bool, err error) {
 	if !filepath.IsAbs(name) {
 		return "", false, errors.New("is not an absolute path")

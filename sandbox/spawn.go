@@ -99,6 +99,19 @@ func (t *tailWriter) String() string {
 type launched struct {
 	c        *initConn
 	planPipe *os.File
+	joined   chan error // the result of moving it into the group, once that has begun
+}
+
+// join begins to move the init into the group.
+func (l *launched) join(g *group) {
+	before := l.joined
+	l.joined = make(chan error, 1)
+	go func(result chan<- error) {
+		if before != nil {
+			<-before
+		}
+		result <- g.add(l.c.proc.Pid)
+	}(l.joined)
 }
 
 // launch starts an init with the namespaces of flags.
@@ -129,7 +142,7 @@ func launch(flags uintptr) (*launched, error) {
 		_, _ = io.Copy(&c.stderr, errR) // ends with the init
 		_ = errR.Close()
 	}()
-	return &launched{c, planW}, nil
+	return &launched{c: c, planPipe: planW}, nil
 }
 
 // run starts the process and waits for it on one thread: the kernel kills the
