@@ -238,7 +238,7 @@ func (c *claims) remove(path string) error {
 	if v != abandoned {
 		return nil
 	}
-	stale := path + "." + unsafeName.ReplaceAllString(c.me.Token, "_") + staleMark
+	stale := path + "." + unsafeName().ReplaceAllString(c.me.Token, "_") + staleMark
 	if err := os.Rename(path, stale); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
