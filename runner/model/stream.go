@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ type reader struct {
 
 	resp   Response
 	output []outputItem
+	at     map[string]int // where an item is in output, by what tells it from others
 	bytes  int
 	seen   map[string]bool // lifecycle events so far
 }
@@ -38,7 +41,6 @@ type reader struct {
 // outputItem is an item with what is needed to order and recognise it.
 type outputItem struct {
 	index int
-	id    string // item id, else type and call id, else ""
 	raw   json.RawMessage
 }
 
@@ -55,7 +57,7 @@ func newReader(res *http.Response, watch *watchdog, begin time.Time, o Options) 
 		return nil, fail(ClassBadResponse, prefixStream+"the service answered with "+media+", not with an event stream").
 			stream().hinting("it begins %q", excerpt(strings.ToValidUTF8(string(start), "\uFFFD"), 200))
 	}
-	r := &reader{body: body, watch: watch, begin: begin, now: o.Now, seen: map[string]bool{}}
+	r := &reader{body: body, watch: watch, begin: begin, now: o.Now, at: map[string]int{}, seen: map[string]bool{}}
 	// Only the body of the response is shown to the decoder: decoders are
 	// registered by content type for the whole process, and "text/event-stream"
 	// must mean the same here whatever else is linked.
@@ -182,23 +184,29 @@ func (r *reader) add(index int, raw json.RawMessage) *failure {
 		return cut(errors.New("an output item has no type")).hinting("an output item could not be read")
 	}
 	it := outputItem{index: index, raw: withContent(id.Type, raw)}
-	switch {
-	case id.CallID != "":
-		it.id = id.Type + "\x00" + id.CallID
-	case id.ID != "":
-		it.id = id.ID
-	}
 	r.bytes += len(raw)
 	if r.bytes > maxItemBytes {
 		return oversized("the output", maxItemBytes)
 	}
-	for i, old := range r.output {
-		same := it.id != "" && old.id == it.id || it.id == "" && old.index == it.index && bytes.Equal(old.raw, it.raw)
-		if same {
-			r.output[i] = it
-			return nil
-		}
+	// A call id counts more than an item's own; without both, only the same
+	// item in the same place is the same.
+	var key string
+	switch {
+	case id.CallID != "":
+		key = "call\x00" + id.Type + "\x00" + id.CallID
+	case id.ID != "":
+		key = "item\x00" + id.ID
+	default:
+		key = "raw\x00" + strconv.Itoa(index) + "\x00" + string(it.raw)
 	}
+	if old, ok := r.at[key]; ok {
+		r.output[old] = it
+		return nil
+	}
+	if len(r.output) == maxItems {
+		return fail(ClassOversized, fmt.Sprintf("%sthe output exceeds %d items", prefixStream, maxItems))
+	}
+	r.at[key] = len(r.output)
 	r.output = append(r.output, it)
 	return nil
 }

@@ -18,6 +18,7 @@ const (
 	maxEventBytes      = 32 << 20  // one event of the stream
 	defaultMaxResponse = 128 << 20 // Options.MaxResponseBytes
 	maxItemBytes       = 64 << 20  // the items kept of one response
+	maxItems           = 10_000    // their number
 	maxErrorBody       = 64 << 10  // the part of an error's body that is read
 	maxHeaderBytes     = 1 << 20   // response headers
 )
