@@ -1,7 +1,7 @@
 """Starts three programs in turn against one scripted model server and compares
 whole processes: ours, the reference, and a floor that does the least there is
 (floor.go). Medians and ratios; see slow-bench.sh."""
-import os, shutil, statistics, subprocess, sys, tempfile, threading, time
+import os, re, shutil, statistics, subprocess, sys, tempfile, threading, time
 
 import scripted
 
@@ -56,7 +56,8 @@ class Bench:
         os.mkdir(home)
         scripted.configure(home, url)
         env = scripted.environment(self.base, home)
-        argv = [PROGRAMS[who], url] if who == "floor" else [PROGRAMS[who], "exec", "--json", "--ephemeral"] + args + ["hi"]
+        program = PROGRAMS[who] if isinstance(PROGRAMS[who], list) else [PROGRAMS[who]]
+        argv = program + [url] if who == "floor" else program + ["exec", "--json", "--ephemeral"] + args + ["hi"]
         session.start = time.monotonic()
         session.process = subprocess.Popen(argv, cwd=self.base + "/ws", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return session
@@ -135,6 +136,28 @@ def sandboxed_true(base):
     return med["bubblewrap"]
 
 
+ADDRESS = re.compile(r'sin6?_port=htons\((\d+)\).*?"([0-9a-fA-F.:]+)"')
+
+
+def asked(b):
+    """Which addresses each program tried to reach, name servers included: only
+    the model's belongs there. The reference's are shown, ours must be none."""
+    server = ("127.0.0.1", str(b.server.server_address[1]))
+    for who in ("ours", "reference"):
+        trace = "%s/trace.%s" % (b.base, who)
+        usual = PROGRAMS[who]
+        PROGRAMS[who] = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o", trace, usual]
+        try:
+            b.once(who, ["-s", "read-only"], calls=1)
+        finally:
+            PROGRAMS[who] = usual
+        with open(trace, errors="replace") as f:
+            others = sorted({(a, port) for port, a in ADDRESS.findall(f.read())} - {server})
+        print("addresses %s reached besides the model's: %s" % (who, ", ".join("%s port %s" % x for x in others) or "none"))
+        if who == "ours" and others:
+            sys.exit("nothing but the model may be looked up")
+
+
 def want(part):
     return not PARTS or part in PARTS
 
@@ -165,9 +188,11 @@ def main():
             b.compare("50 MiB of output", ["-s", "read-only"], few, calls=1, command="head -c 52428800 /dev/zero | tr '\\0' x")
             b.compare("20 000 deltas", ["-s", "read-only"], few, deltas=20000)
         if want("fleet"):
-            for size in (8, 32):
+            for size in (1, 8, 32):
                 b.compare("%d runs at once, 3 calls each" % size, ["-s", "workspace-write"], max(1, few // 2),
                           one=lambda who, args, size=size, **kw: b.fleet(who, args, size, **kw), calls=3)
+        if want("network"):
+            asked(b)
         print("\nbinary: ours %.1f MB, reference %.1f MB" % tuple(os.path.getsize(PROGRAMS[k]) / 1e6 for k in ("ours", "reference")))
     finally:
         shutil.rmtree(base, ignore_errors=True)

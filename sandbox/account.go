@@ -1,0 +1,197 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What each command of a sandbox has used, as its control group counts it.
+
+// account is the reckoning of one command.
+type account struct {
+	g     *group
+	child string   // its own group
+	dir   *os.File // of child
+	begin figures
+	alone bool
+}
+
+// figures are what a group has used since it was made.
+type figures struct {
+	cpu      time.Duration
+	peak     int64
+	current  int64
+	oomKills int
+}
+
+// open begins the reckoning of a command.
+func (g *group) open(id uint32, l Limits) (*account, error) {
+	if g == nil {
+		return &account{}, nil
+	}
+	if g.children {
+		child := filepath.Join(g.dir, fmt.Sprintf("command-%d", id))
+		if err := os.Mkdir(child, 0o755); err != nil {
+			return nil, fmt.Errorf("sandbox: control group of a command: %w", err)
+		}
+		a := &account{g: g, child: child}
+		if err := a.limit(l); err != nil {
+			return nil, errors.Join(err, unix.Rmdir(child))
+		}
+		return a, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mixed = g.running > 0 // also when one of them has ended since
+	g.running++
+	a := &account{g: g, alone: !g.mixed}
+	if a.alone {
+		g.resetPeak()
+		a.begin = g.figures()
+	}
+	return a, nil
+}
+
+// limit sets what holds for one command. The whole of it dies when its memory
+// runs out: half a build is worth nothing.
+func (a *account) limit(l Limits) error {
+	write := func(file, value string) error { return os.WriteFile(filepath.Join(a.child, file), []byte(value), 0) }
+	_ = write("memory.oom.group", "1") // Linux 4.19
+	var err error
+	if l.MemoryBytes > 0 {
+		err = errors.Join(err, write("memory.max", strconv.FormatInt(l.MemoryBytes, 10)))
+	}
+	// No command may use up what the init needs to start the next one.
+	if n := tighter(l.Processes, a.g.procs); n > 0 {
+		err = errors.Join(err, write("pids.max", strconv.FormatInt(n+1, 10)))
+	}
+	if l.CPUPercent > 0 {
+		err = errors.Join(err, write("cpu.max", fmt.Sprintf("%d 100000", l.CPUPercent*1000)))
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: limits of a command: %w", err)
+	}
+	if a.dir, err = os.OpenFile(a.child, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		return fmt.Errorf("sandbox: control group of a command: %w", err)
+	}
+	return nil
+}
+
+// tighter is the smaller of two limits, of which zero is none.
+func tighter(a, b int64) int64 {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// close puts the figures of a command that is gone into x.
+func (a *account) close(x *Exit) {
+	g := a.g
+	if g == nil {
+		return
+	}
+	if a.child != "" {
+		f := figures2(a.child)
+		_ = a.dir.Close()
+		removeGroups(a.child)
+		if f.cpu > 0 { // else the command was never in it: no clone3
+			a.fill(x, f, f.peak)
+		}
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	alone := a.alone && !g.mixed
+	if g.running == 0 {
+		g.mixed = false
+	}
+	if !alone {
+		return
+	}
+	f := g.figures()
+	peak := f.peak - a.begin.current
+	f.cpu -= a.begin.cpu
+	f.oomKills -= a.begin.oomKills
+	a.fill(x, f, peak)
+}
+
+func (a *account) fill(x *Exit, f figures, peak int64) {
+	x.Measured = "cgroup"
+	x.CPU = f.cpu
+	x.PeakBytes = max(peak, x.PeakBytes)
+	x.OOMKills = f.oomKills
+	if f.oomKills > 0 && x.Signal == int(unix.SIGKILL) {
+		x.Killed = "memory"
+	}
+}
+
+// figures reads what the group has used.
+func (g *group) figures() figures {
+	if g.v2 != nil {
+		return figures2(g.dir)
+	}
+	var f figures
+	f.cpu = time.Duration(readNumber(filepath.Join(g.dirs["cpuacct"], "cpuacct.usage")))
+	f.peak = readNumber(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"))
+	f.current = readNumber(filepath.Join(g.dirs["memory"], "memory.usage_in_bytes"))
+	f.oomKills = int(readField(filepath.Join(g.dirs["memory"], "memory.oom_control"), "oom_kill"))
+	return f
+}
+
+func figures2(dir string) figures {
+	return figures{
+		cpu:      time.Duration(readField(filepath.Join(dir, "cpu.stat"), "usage_usec")) * time.Microsecond,
+		peak:     readNumber(filepath.Join(dir, "memory.peak")),
+		current:  readNumber(filepath.Join(dir, "memory.current")),
+		oomKills: int(readField(filepath.Join(dir, "memory.events"), "oom_kill")),
+	}
+}
+
+// resetPeak makes the peak that of the next command, where the kernel can.
+func (g *group) resetPeak() {
+	if g.v1 != nil {
+		_ = os.WriteFile(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"), []byte("0"), 0)
+	}
+}
+
+// readNumber reads a file with one number; 0 if it cannot be read.
+func readNumber(file string) int64 {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// readField reads the number behind a name in a file of names and numbers.
+func readField(file, name string) int64 {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == name {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
