@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner"
@@ -28,9 +32,19 @@ type preflight struct {
 	key  string
 	base string // folder that relative names of the tasks file start from
 
-	policies map[string]error // by overrides
-	refs     map[string]error // by repository and ref
+	policies map[string]error   // by overrides
+	refs     map[string]*lookUp // by repository and ref
+	looking  errgroup.Group
 }
+
+// lookUp is the search for a ref in a repository of this machine.
+type lookUp struct {
+	lines []int // of the tasks that name it
+	err   error // settled when preflight.looking has ended
+}
+
+// lookUps bounds how many repositories are looked at side by side.
+const lookUps = 8
 
 // maxTasksFile bounds the tasks file.
 const maxTasksFile = 256 << 20
@@ -52,16 +66,17 @@ func (p *preflight) tasks(stdin io.Reader) ([]batch.Task, error) {
 			return nil, usageError("--prompt-file %s: %v", f, errText(err))
 		}
 	}
-	p.policies, p.refs = map[string]error{}, map[string]error{}
+	p.policies, p.refs = map[string]error{}, map[string]*lookUp{}
+	p.looking.SetLimit(lookUps)
 	ids := map[string]bool{}
 	release := p.git.Hold()
 	tasks, err := batch.ReadTasks(name, data, batch.ReadOptions{Prompt: template, Repo: p.cmd.Repo, ReadFile: p.readFile,
 		Check: func(t *batch.Task) []error { ids[t.ID] = true; return p.check(t) }})
-	if rerr := release(); rerr != nil {
-		return nil, errors.Join(err, rerr)
+	if err = p.withRefs(name, err); err != nil {
+		return nil, errors.Join(exitError{code: runner.ExitUsage, err: err}, release())
 	}
-	if err != nil {
-		return nil, exitError{code: runner.ExitUsage, err: err}
+	if err := release(); err != nil {
+		return nil, err
 	}
 	for _, id := range p.cmd.Only {
 		if !ids[id] {
@@ -139,13 +154,41 @@ func (p *preflight) check(t *batch.Task) []error {
 	}
 	t.Repo = p.at(path)
 	key := t.Repo + "\x00" + t.Ref
-	if _, seen := p.refs[key]; !seen {
-		p.refs[key] = p.repository(t.Repo, t.Ref)
+	l := p.refs[key]
+	if l == nil {
+		l = &lookUp{}
+		p.refs[key] = l
+		repo, ref := t.Repo, t.Ref
+		p.looking.Go(func() error { l.err = p.repository(repo, ref); return nil })
 	}
-	if err := p.refs[key]; err != nil {
-		errs = append(errs, err)
-	}
+	l.lines = append(l.lines, t.Line)
 	return errs
+}
+
+// withRefs adds the repositories that cannot be used to the mistakes of the
+// file.
+func (p *preflight) withRefs(name string, err error) error {
+	if werr := p.looking.Wait(); werr != nil {
+		return werr
+	}
+	file := &batch.FileError{Name: name}
+	if err != nil && !errors.As(err, &file) {
+		return err
+	}
+	for _, l := range p.refs {
+		for _, line := range l.lines {
+			if l.err != nil {
+				file.Mistakes = append(file.Mistakes, batch.Mistake{Line: line, Text: l.err.Error()})
+			}
+		}
+	}
+	if len(file.Mistakes) == 0 {
+		return nil
+	}
+	slices.SortFunc(file.Mistakes, func(a, b batch.Mistake) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), strings.Compare(a.Text, b.Text))
+	})
+	return file
 }
 
 func (p *preflight) repository(path, ref string) error {

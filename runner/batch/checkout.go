@@ -50,15 +50,21 @@ func (g *Git) checkout(ctx context.Context, repo, ref, dir string) (string, erro
 }
 
 // Resolve finds the commit that ref means in a local repository: a branch, a
-// tag, or anything else that git can name a commit by. Errors are a *RepoError.
+// tag, or anything else that git can name a commit by. Checkouts of that ref
+// begin at that commit from then on, whatever moves meanwhile: all tasks of a
+// batch see the same code. Errors are a *RepoError.
 func (g *Git) Resolve(ctx context.Context, repo, ref string) (string, error) {
 	path, _ := Local(repo)
 	commit, err := g.resolve(ctx, path, ref)
 	if err != nil {
 		return "", &RepoError{repo, err}
 	}
+	g.resolved.Store(repoRef{path, ref}, commit)
 	return commit, nil
 }
+
+// repoRef is a ref of a local repository.
+type repoRef struct{ path, ref string }
 
 func (g *Git) resolve(ctx context.Context, dir, ref string) (string, error) {
 	names := []string{"HEAD"}
@@ -98,23 +104,26 @@ func (g *Git) find(ctx context.Context, dir string, names []string) (string, err
 
 // checkoutLocal makes a clone that borrows the objects of source.
 func (g *Git) checkoutLocal(ctx context.Context, source, ref, dir string) (string, error) {
+	known, ok := g.resolved.Load(repoRef{source, ref})
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return "", err
 	}
-	commit, err := g.resolve(ctx, source, ref)
-	if err != nil {
-		return "", err
+	commit, _ := known.(string)
+	if !ok {
+		if commit, err = g.resolve(ctx, source, ref); err != nil {
+			return "", err
+		}
 	}
 	trust, err := g.trust()
 	if err != nil {
 		return "", err
 	}
-	if _, err := g.run(ctx, call{dir: g.Root, write: g.Root, env: trust,
-		args: []string{"clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", source, dir}}); err != nil {
-		return "", err
-	}
-	return commit, g.switchTo(ctx, dir, commit)
+	// Both steps are one call, since most of a call is making its processes.
+	_, err = g.run(ctx, call{dir: g.Root, write: g.Root, env: trust,
+		args: []string{"clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", source, dir},
+		then: switchTo(commit), in: dir})
+	return commit, err
 }
 
 // trustFile lets git read repositories of other users, as they are mounted into
@@ -134,9 +143,8 @@ func (g *Git) trust() ([]string, error) {
 	return []string{"GIT_CONFIG_GLOBAL=" + path}, nil
 }
 
-func (g *Git) switchTo(ctx context.Context, dir, commit string) error {
-	_, err := g.run(ctx, call{dir: dir, write: g.Root, args: []string{"checkout", "--quiet", "--detach", "--force", commit}})
-	return err
+func switchTo(commit string) []string {
+	return []string{"checkout", "--quiet", "--detach", "--force", commit}
 }
 
 // cached is a commit of a remote in the cache.
@@ -365,7 +373,8 @@ func (g *Git) checkoutCached(ctx context.Context, src cached, dir string) error 
 			return err
 		}
 	}
-	return g.switchTo(ctx, dir, src.commit)
+	_, err = g.run(ctx, call{dir: dir, write: g.Root, args: switchTo(src.commit)})
+	return err
 }
 
 func isObjectID(s string) bool {

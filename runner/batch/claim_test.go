@@ -200,12 +200,8 @@ func TestLostClaimHasNoResult(t *testing.T) {
 		done <- err
 	}()
 	w := <-started
-	// What another process does when it finds the claim abandoned.
-	path := filepath.Join(out, claimDir, task.Dir())
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	foreign(t, path, holder{Token: "fast", Host: "elsewhere"})
+	// What another process does that took the task over. It has its result before
+	// this one notices, however slow the machine is.
 	st := &store{out}
 	dir, n, err := st.attempt(task)
 	if err != nil || n != 2 || st.path(dir) == w.Out {
@@ -214,6 +210,11 @@ func TestLostClaimHasNoResult(t *testing.T) {
 	if err := st.put(task, Result{ID: task.ID, Digest: task.Digest(), Outcome: "success", Final: "fast", Dir: dir, Attempt: n}); err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(out, claimDir, task.Dir())
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	foreign(t, path, holder{Token: "fast", Host: "elsewhere"})
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

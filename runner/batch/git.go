@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/sandbox"
@@ -40,7 +42,8 @@ type Git struct {
 	Environ []string
 	Require sandbox.Guarantee
 
-	boxes boxes
+	boxes    boxes
+	resolved sync.Map // repoRef -> commit, by Resolve
 }
 
 // GitError is a git call that failed.
@@ -65,6 +68,34 @@ type call struct {
 	all   bool // the whole output is wanted, not only names
 	stdin string
 	args  []string
+	// then is a second git command, run in the folder in when the first succeeds;
+	// env is for the first one only.
+	then []string
+	in   string
+}
+
+// argv is git, or a shell that runs it twice.
+func (c call) argv() []string {
+	first := slices.Concat([]string{"git"}, safe, c.args)
+	if c.then == nil {
+		return first
+	}
+	script := ""
+	for _, e := range c.env {
+		name, value, _ := strings.Cut(e, "=")
+		script += name + "=" + quoted([]string{value}) + " "
+	}
+	script += quoted(first) + " && cd " + quoted([]string{c.in}) + " && exec " + quoted(slices.Concat([]string{"git"}, safe, c.then))
+	return []string{"sh", "-c", script}
+}
+
+// quoted writes arguments so that a shell reads them as they are.
+func quoted(args []string) string {
+	var out []string
+	for _, a := range args {
+		out = append(out, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
+	}
+	return strings.Join(out, " ")
 }
 
 // safe switches off what a repository's configuration could make git run.
@@ -100,7 +131,11 @@ func (g *Git) environ(c call) []string {
 	if c.net && !ssh {
 		out = append(out, "GIT_SSH_COMMAND=ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=30 -oServerAliveCountMax=4")
 	}
-	return append(append(out, quiet...), c.env...)
+	out = append(out, quiet...)
+	if c.then != nil {
+		return out
+	}
+	return append(out, c.env...)
 }
 
 // spec shows the host's /tmp, read-only: repositories and the objects that their
@@ -133,8 +168,7 @@ func (g *Git) run(ctx context.Context, c call) (string, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("git %s took more than %s", c.args[0], bound))
 	defer cancel()
-	argv := append(append([]string{"git"}, safe...), c.args...)
-	command := sandbox.Command{Argv: argv, Dir: c.dir, Env: g.environ(c), SplitStderr: true, Stdin: strings.NewReader(c.stdin)}
+	command := sandbox.Command{Argv: c.argv(), Dir: c.dir, Env: g.environ(c), SplitStderr: true, Stdin: strings.NewReader(c.stdin)}
 	p, err := g.start(ctx, c, command)
 	if err != nil {
 		return "", fmt.Errorf("git %s: %w", c.args[0], err)
