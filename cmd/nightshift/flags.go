@@ -96,6 +96,19 @@ func (f *runFlags) Validate() error {
 	if _, err := zerolog.ParseLevel(strings.Replace(f.LogLevel, "off", "disabled", 1)); err != nil {
 		return fmt.Errorf("invalid value '%s' for '--log-level' [possible values: off, error, warn, info, debug, trace]", f.LogLevel)
 	}
+	switch f.CyberAccessProgram {
+	case "", "standard", "daybreak_blue", "daybreak_red":
+	default:
+		return fmt.Errorf("invalid value '%s' for '--cyber-access-program' [possible values: standard, daybreak_blue, daybreak_red]", f.CyberAccessProgram)
+	}
+	// These would send the work somewhere else; to do it here instead is not what
+	// was asked for.
+	if f.Remote != "" || f.RemoteAuthTokenEnv != "" {
+		return fmt.Errorf("'--remote' is not offered: nightshift works on this machine only")
+	}
+	if f.OSS || f.LocalProvider != "" {
+		return fmt.Errorf("'--oss' and '--local-provider' are not offered: name the local server in [model_providers.NAME] with its base_url, and choose it with -c model_provider=NAME")
+	}
 	if f.FullAuto {
 		return fmt.Errorf("unexpected argument '--full-auto': use --sandbox workspace-write")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -51,6 +52,9 @@ var shortNames = map[string]string{
 
 var longAliases = map[string]string{"--experimental-json": "--json", "--yolo": "--dangerously-bypass-approvals-and-sandbox"}
 
+// approvalPolicies are the values of -a before the command.
+var approvalPolicies = []string{"untrusted", "on-failure", "on-request", "never"}
+
 // execCommands are the words that are read with execShapes.
 var execCommands = map[string]bool{"exec": true, "e": true, "resume": true, "fork": true, "review": true}
 
@@ -98,12 +102,17 @@ func splitCommand(args []string) (front []string, command string, rest []string,
 		if !shape.front {
 			return nil, "", nil, usageError("unexpected argument '%s' before the command; put it after `exec`", w)
 		}
+		if err := checkJoined(w, value, joined, shape); err != nil {
+			return nil, "", nil, err
+		}
 		if shape.value && !joined {
-			if i+1 >= len(args) {
-				return nil, "", nil, usageError("a value is required for '%s'", w)
+			if value, err = nextValue(w, args, i); err != nil {
+				return nil, "", nil, err
 			}
 			i++
-			value = args[i]
+		}
+		if name == "--ask-for-approval" && !slices.Contains(approvalPolicies, value) {
+			return nil, "", nil, usageError("invalid value '%s' for '%s' [possible values: %s]", value, w, strings.Join(approvalPolicies, ", "))
 		}
 		front = append(front, flagWord(name, value, shape.value))
 	}
@@ -128,6 +137,44 @@ func splitFlag(w string) (name, value string, joined bool) {
 		}
 	}
 	return w, "", false
+}
+
+// nextValue is the word after an option that takes one. Another option is no
+// value: a forgotten one would swallow it, "-o -s read-only" the sandbox.
+func nextValue(option string, args []string, at int) (string, error) {
+	if at+1 >= len(args) {
+		return "", usageError("a value is required for '%s' but none was supplied", option)
+	}
+	value := args[at+1]
+	if value == "" && named(option) {
+		return "", usageError("the value of '%s' is empty; is it a variable that is not set?", option)
+	}
+	if len(value) > 1 && value[0] == '-' {
+		return "", usageError("a value is required for '%s' but none was supplied; '%s' is another option, write %s=%s if it is meant", option, value, option, value)
+	}
+	return value, nil
+}
+
+// checkJoined refuses "--json=true" and "--model=".
+func checkJoined(word, value string, joined bool, shape flagShape) error {
+	switch {
+	case joined && !shape.value:
+		return usageError("unexpected value '%s' for '%s' found; no more were expected", value, strings.TrimSuffix(word, "="+value))
+	case joined && value == "" && named(word):
+		return usageError("the value of '%s' is empty; is it a variable that is not set?", strings.TrimSuffix(word, "="))
+	}
+	return nil
+}
+
+// named tells whether an option's value is a name or a path, which is never
+// empty.
+func named(option string) bool {
+	switch name, _, _ := splitFlag(option); name {
+	case "--model", "--profile", "--sandbox", "--cd", "--add-dir", "--output-last-message", "--output-schema", "--image",
+		"--events", "--report-dir", "--prompt-file", "--model-script", "--record", "--requirements", "--sign-key", "--base", "--commit":
+		return true
+	}
+	return false
 }
 
 func flagWord(name, value string, hasValue bool) string {
@@ -166,12 +213,15 @@ func (s *scan) read(args []string) error {
 		if name == "--ask-for-approval" {
 			return usageError("unexpected argument '%s' found: nightshift never asks, so there is no approval flag after `exec`", w)
 		}
+		if err := checkJoined(w, value, joined, shape); err != nil {
+			return err
+		}
 		if shape.value && !joined {
-			if i+1 >= len(args) {
-				return usageError("a value is required for '%s' but none was supplied", w)
+			var err error
+			if value, err = nextValue(w, args, i); err != nil {
+				return err
 			}
 			i++
-			value = args[i]
 		}
 		if err := s.flag(name, value, shape); err != nil {
 			return err
