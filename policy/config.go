@@ -11,8 +11,9 @@ type Config struct {
 	ReasoningEffort  string
 	ReasoningSummary string
 	Verbosity        string
-	ContextWindow    int64 // tokens, 0: unknown
-	CompactLimit     int64 // model_auto_compact_token_limit, 0: none
+	ServiceTier      string // as the service names it: flex, priority; "" is its default
+	ContextWindow    int64  // tokens, 0: unknown
+	CompactLimit     int64  // model_auto_compact_token_limit, 0: none
 	ModelFallback    []string
 	ReviewModel      string // review_model, "" = Model
 

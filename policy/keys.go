@@ -57,6 +57,12 @@ func modelKeys() []key {
 		},
 		{path: "model_reasoning_summary", typ: "enum:auto|concise|detailed|none", project: free, doc: "Summaries of the model's reasoning."},
 		{path: "model_verbosity", typ: "enum:low|medium|high", project: free, doc: "Length of the model's answers."},
+		{
+			path:    "service_tier",
+			typ:     "enum:auto|default|fast|flex|priority",
+			project: free,
+			doc:     "How soon and at what price the service answers; fast is priority.",
+		},
 		{path: "model_context_window", typ: "int", project: free, doc: "Size of the context window in tokens."},
 		{path: "model_auto_compact_token_limit", typ: "int", project: free, doc: "Tokens after which the history is compacted."},
 		{path: "model_instructions_file", typ: "path", project: free, doc: "File with the base instructions."},

@@ -83,7 +83,6 @@ func unusedKeys() []key {
 		"model_personality",
 		"plan_mode_reasoning_effort",
 		"oss_provider",
-		"service_tier",
 		"commit_attribution",
 		"mcp_oauth_callback_url",
 		"mcp_oauth_credentials_store",

@@ -376,8 +376,19 @@ func unknownWire(unknown []problem) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Codex is ignoring %d unrecognized configuration %s. Check for typos or deprecated settings.", len(unknown), noun)
+	// By file, lowest first, and by name in each.
+	var layers []string
+	lines := map[string][]string{}
 	for _, p := range unknown {
-		fmt.Fprintf(&b, "\n  %s: `%s` is ignored.", p.at.layer.wireName(), p.key)
+		name := p.at.layer.wireName()
+		if lines[name] == nil {
+			layers = append(layers, name)
+		}
+		lines[name] = append(lines[name], fmt.Sprintf("\n  %s: `%s` is ignored.", name, p.key))
+	}
+	for _, name := range layers {
+		slices.Sort(lines[name])
+		b.WriteString(strings.Join(lines[name], ""))
 	}
 	return b.String()
 }

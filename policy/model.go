@@ -18,6 +18,12 @@ func (b *builder) model() {
 	c.ReasoningEffort = b.str("model_reasoning_effort")
 	c.ReasoningSummary = b.str("model_reasoning_summary")
 	c.Verbosity = b.str("model_verbosity")
+	switch tier := b.str("service_tier"); tier {
+	case "fast":
+		c.ServiceTier = "priority"
+	case "flex", "priority":
+		c.ServiceTier = tier
+	}
 	c.ContextWindow = b.integer(0, "model_context_window")
 	c.CompactLimit = b.integer(0, "model_auto_compact_token_limit")
 	c.ModelFallback = b.list("model_fallback")

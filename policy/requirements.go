@@ -170,7 +170,8 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 	if m := root.get("model_providers"); m != nil {
 		ld.pinLeaves(q.pins, "model_providers", m)
 	}
-	for name, path := range map[string][]string{"model": {"models", "new_thread", "model"}, "model_reasoning_effort": {"models", "new_thread", "model_reasoning_effort"}} {
+	for name, path := range map[string][]string{"model": {"models", "new_thread", "model"}, "model_reasoning_effort": {"models", "new_thread", "model_reasoning_effort"},
+		"service_tier": {"models", "new_thread", "service_tier"}} {
 		if v := root.get(path...); v != nil && q.defaults[name] == nil {
 			q.defaults[name] = v
 		}

@@ -86,7 +86,7 @@ func requirementKeys() []key {
 		{path: "model_provider", typ: "string", doc: "The only provider that may be used."},
 		{path: "models.new_thread.model", typ: "string", doc: "Default model."},
 		{path: "models.new_thread.model_reasoning_effort", typ: "string", doc: "Default effort."},
-		{path: "models.new_thread.service_tier", typ: "string", unused: true, doc: "Tiers are not chosen here."},
+		{path: "models.new_thread.service_tier", typ: "enum:auto|default|fast|flex|priority", doc: "Default tier."},
 		{path: "additional_developer_instructions", typ: "string", doc: "Instructions added for the model."},
 		{path: "sandbox.require", typ: "guarantees", ours: true, doc: "Guarantees without which no run starts."},
 		{

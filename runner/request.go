@@ -107,30 +107,32 @@ func (r *run) schemaJSON() json.RawMessage {
 	return r.Schema.JSON
 }
 
-// usual is the reasoning effort and the verbosity that the reference asks a model
-// of its catalogue for when the configuration names none. What the service
-// itself takes for granted is something else. Other models may not know either.
-func usual(name string) (effort, verbosity string) {
+// usual is the reasoning effort, the summaries and the verbosity that the
+// reference asks a model for when the configuration names none. What the service
+// itself takes for granted is something else. Models that are not in the
+// reference's catalogue are asked for summaries only.
+func usual(name string) (effort, summary, verbosity string) {
 	switch {
 	case name == "gpt-5.5":
-		return "medium", "low"
+		return "medium", "", "low"
 	case strings.HasPrefix(name, "gpt-6"), strings.HasPrefix(name, "gpt-5.6-"), strings.HasPrefix(name, "gpt-daybreak-"), name == "codex-auto-review":
-		return "low", "low"
+		return "low", "", "low"
 	}
-	return "", ""
+	return "", "auto", ""
 }
 
 // effort is what the next request asks for.
 func (r *run) effort() string {
-	effort, _ := usual(r.model)
+	effort, _, _ := usual(r.model)
 	return cmp.Or(r.cfg.ReasoningEffort, effort)
 }
 
 func (r *run) newRequest(purpose string, withTools bool) model.Request {
-	_, verbosity := usual(r.model)
+	_, summary, verbosity := usual(r.model)
 	req := model.Request{
 		Model: r.model, Input: r.history.snapshot(), Parallel: true,
-		Effort: r.effort(), Summary: r.cfg.ReasoningSummary, Verbosity: cmp.Or(r.cfg.Verbosity, verbosity),
+		Effort: r.effort(), Summary: cmp.Or(r.cfg.ReasoningSummary, summary), Verbosity: cmp.Or(r.cfg.Verbosity, verbosity),
+		Tier:   r.cfg.ServiceTier,
 		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
 		Metadata: r.metadata(purpose), Headers: r.headers(), Emit: r.log.Emit,
 	}

@@ -57,6 +57,7 @@ func TestRequestBody(t *testing.T) {
 	r := ask("hello")
 	r.Tools = []json.RawMessage{[]byte(`{"type":"function","name":"exec_command"}`)}
 	r.Parallel, r.Effort, r.Summary, r.Verbosity = true, "medium", "auto", "low"
+	r.Tier = "flex"
 	r.Schema = json.RawMessage(`{"type":"object"}`)
 	r.MaxTokens = 500
 	r.Metadata = map[string]string{"turn_id": "t1", "session_id": r.CacheKey}
@@ -64,7 +65,7 @@ func TestRequestBody(t *testing.T) {
 		t.Fatal(o.err)
 	}
 	want := `{"model":"gpt-5.5","stream":true,"store":false,"tools":[{"type":"function","name":"exec_command"}],` +
-		`"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"effort":"medium","summary":"auto"},` +
+		`"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"effort":"medium","summary":"auto"},"service_tier":"flex",` +
 		`"include":["reasoning.encrypted_content"],"prompt_cache_key":"0199aaaa-0000-7000-8000-000000000001","max_output_tokens":500,` +
 		`"text":{"verbosity":"low","format":{"type":"json_schema","strict":true,"schema":{"type":"object"},"name":"codex_output_schema"}},` +
 		`"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}],` +

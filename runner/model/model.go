@@ -27,6 +27,7 @@ type Request struct {
 	Effort    string
 	Summary   string
 	Verbosity string
+	Tier      string // service_tier, "" is the service's default
 	// Schema, if set, is sent as text.format with the name codex_output_schema.
 	Schema    json.RawMessage
 	CacheKey  string // thread id

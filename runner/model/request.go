@@ -27,11 +27,18 @@ func encode(r Request) ([]byte, error) {
 	}
 	b.field("tool_choice", "auto")
 	b.field("parallel_tool_calls", r.Parallel)
-	if r.Effort != "" || r.Summary != "" {
+	summary := r.Summary
+	if summary == "none" { // a word of the configuration; the service knows no such one
+		summary = ""
+	}
+	if r.Effort != "" || summary != "" {
 		b.field("reasoning", struct {
 			Effort  string `json:"effort,omitempty"`
 			Summary string `json:"summary,omitempty"`
-		}{r.Effort, r.Summary})
+		}{r.Effort, summary})
+	}
+	if r.Tier != "" {
+		b.field("service_tier", r.Tier)
 	}
 	b.field("include", []string{"reasoning.encrypted_content"})
 	if r.CacheKey != "" {
