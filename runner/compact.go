@@ -41,8 +41,24 @@ func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 			Message:  fmt.Sprintf("the history was compacted %d times and is again over %d tokens", maxCompactions, limit),
 			HintText: "raise model_auto_compact_token_limit (or model_context_window), or split the task"}
 	}
-	return r.compact(ctx, trigger)
+	if r.history.bytes() < r.context.compactFrom {
+		return nil
+	}
+	var stays *incompressible
+	if err := r.compact(ctx, trigger); !errors.As(err, &stays) {
+		return err
+	}
+	// The limit is the user's guess of what fits; the service knows, and tells.
+	r.context.compactFrom = 2 * r.history.bytes()
+	r.progress("%v; going on with all of it", stays)
+	return nil
 }
+
+// incompressible is why a history stays as it is: asking again is no use before
+// it has grown.
+type incompressible struct{ why string }
+
+func (e *incompressible) Error() string { return "the history could not be compacted: " + e.why }
 
 // compacted is a shorter history and how it came to be.
 type compacted struct {
@@ -53,7 +69,8 @@ type compacted struct {
 
 // compact replaces the history by a shorter one: that of the provider's endpoint
 // where there is one, else the context messages, the user's own messages and a
-// summary. It fails rather than keep a history that did not shrink.
+// summary. It returns *incompressible rather than take a history that did not
+// shrink.
 func (r *run) compact(ctx context.Context, trigger string) error {
 	if r.tools.hooked("PreCompact") {
 		r.tools.hooks.Compact(ctx, false, r.turnID, trigger)
@@ -69,8 +86,7 @@ func (r *run) compact(ctx context.Context, trigger string) error {
 	}
 	h := history{items: next.items}
 	if h.bytes() >= beforeBytes {
-		return &TurnError{Class: "context_length", Code: ExitFailed,
-			Message: fmt.Sprintf("the history could not be compacted: %d bytes became %d", beforeBytes, h.bytes())}
+		return &incompressible{fmt.Sprintf("%d bytes became %d", beforeBytes, h.bytes())}
 	}
 	r.history = h
 	r.context.lastInput = 0
@@ -153,7 +169,7 @@ func (r *run) summarize(ctx context.Context) (*compacted, error) {
 		}
 	}
 	if summary == "" {
-		return nil, &TurnError{Class: "context_length", Code: ExitFailed, Message: "the history could not be compacted: the model returned no summary"}
+		return nil, &incompressible{"the model returned no summary"}
 	}
 	kept := append([]model.Item(nil), r.context.base...)
 	kept = append(kept, userMessages(r.history.items)...)

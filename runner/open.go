@@ -33,6 +33,9 @@ type contextFacts struct {
 	saveError bool
 	// noEndpoint: the provider's compaction endpoint was tried and is of no use.
 	noEndpoint bool
+	// compactFrom is the size below which the history is not compacted again: it
+	// did not get smaller the last time.
+	compactFrom int
 	// noBaseline: it was said that the changes of this run cannot be told.
 	noBaseline bool
 	review     *review

@@ -78,7 +78,11 @@ func (d *Dir) Instructions(ctx context.Context, o InstructionsOptions) (Instruct
 		text += projectSeparator
 	}
 	if text += project; text != "" {
-		in.Text = "# AGENTS.md instructions for " + o.Dir + "\n\n<INSTRUCTIONS>\n" + text + "\n</INSTRUCTIONS>"
+		about := ""
+		if project != "" {
+			about = " for " + o.Dir
+		}
+		in.Text = "# AGENTS.md instructions" + about + "\n\n<INSTRUCTIONS>\n" + text + "\n</INSTRUCTIONS>"
 	}
 	return in, nil
 }

@@ -89,9 +89,12 @@ func TestInstructionsChain(t *testing.T) {
 				Dir: dir, Root: project, Home: home, Fallbacks: c.fallbacks, MaxBytes: c.max, SkipProject: c.skip,
 			})
 			check(t, err)
-			want := ""
+			want, about := "", " for "+dir
+			if c.project == nil || c.max == 0 || c.skip { // only the user's own
+				about = ""
+			}
 			if c.text != "" {
-				want = "# AGENTS.md instructions for " + dir + "\n\n<INSTRUCTIONS>\n" + c.text + "\n</INSTRUCTIONS>"
+				want = "# AGENTS.md instructions" + about + "\n\n<INSTRUCTIONS>\n" + c.text + "\n</INSTRUCTIONS>"
 			}
 			if in.Text != want {
 				t.Errorf("text:\n got %q\nwant %q", in.Text, want)
