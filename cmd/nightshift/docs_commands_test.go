@@ -137,6 +137,7 @@ func parses(words []string) error {
 // Every command line in code blocks of the manual, in examples for CI systems and
 // in the help is one that the program takes.
 func TestDocumentedCommandsParse(t *testing.T) {
+	onlyText(t)
 	n := 0
 	check := func(name, text string) {
 		for _, words := range commandsIn(text) {
@@ -231,6 +232,7 @@ func TestHelpIsComplete(t *testing.T) {
 
 // The completion offers commands, flags and values where they belong.
 func TestCompletion(t *testing.T) {
+	onlyText(t)
 	at := points(grammarOf(t).Model.Node)
 	script := bashCompletion(at) + `
 for line in "$@"; do
