@@ -16,6 +16,7 @@ import (
 type Early struct {
 	mu    sync.Mutex
 	first chan *ascent // gets one value; nil once it was taken
+	gone  chan error   // the result of ending what could not be used
 }
 
 // usual is the Spec that an early init is started for, as far as its namespaces
@@ -35,33 +36,55 @@ func StartEarly() *Early {
 }
 
 // take gives the init to its one user; nil where there is none.
-func (e *Early) take() *ascent {
+func (e *Early) take() chan *ascent {
 	if e == nil {
 		return nil
 	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	first := e.first
 	e.first = nil
-	e.mu.Unlock()
-	if first == nil {
-		return nil
-	}
-	return <-first
+	return first
 }
 
 // Open is [Open], with the init that was started early where the Spec wants such
-// a one. Only the first call gets it.
+// a one; otherwise that ends. Only the first call gets it.
 func (e *Early) Open(ctx context.Context, s Spec) (*Sandbox, error) {
-	if s.Mode == FullAccess || cloneFlags(&s) != cloneFlags(&usual) {
+	first := e.take()
+	if first == nil {
 		return Open(ctx, s)
 	}
-	return openFrom(ctx, e.take(), s)
+	if s.Mode == FullAccess || cloneFlags(&s) != cloneFlags(&usual) {
+		e.end(first)
+		return Open(ctx, s)
+	}
+	return openFrom(ctx, <-first, s)
 }
 
-// Close ends an init that nobody took.
+// end gives up what was begun, beside the work that goes on.
+func (e *Early) end(first chan *ascent) {
+	gone := make(chan error, 1)
+	e.mu.Lock()
+	e.gone = gone
+	e.mu.Unlock()
+	go func() { gone <- (<-first).discard() }()
+}
+
+// Close ends what nobody took and waits until it is gone. It may be called more
+// than once.
 func (e *Early) Close() error {
 	if first := e.take(); first != nil {
-		return first.discard()
+		return (<-first).discard()
 	}
-	return nil
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	gone := e.gone
+	e.gone = nil
+	e.mu.Unlock()
+	if gone == nil {
+		return nil
+	}
+	return <-gone
 }
