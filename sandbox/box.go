@@ -59,10 +59,11 @@ func openFrom(ctx context.Context, first *ascent, s Spec) (*Sandbox, error) {
 // machine, nor the end of ctx.
 func setupError(ctx context.Context, err error) error {
 	var (
-		spec *SpecError
-		lack *UnsupportedError
+		spec  *SpecError
+		lack  *UnsupportedError
+		setup *SetupError
 	)
-	if errors.As(err, &spec) || errors.As(err, &lack) || ctx.Err() != nil {
+	if errors.As(err, &spec) || errors.As(err, &lack) || errors.As(err, &setup) || ctx.Err() != nil {
 		return err
 	}
 	return &SetupError{err}
@@ -72,6 +73,7 @@ func (b *Sandbox) open(ctx context.Context, first *ascent) error {
 	if first == nil {
 		first = launchFirst(&b.spec) // it starts while the paths are looked at
 	}
+	b.spec.Limits.Processes = withinRoom(b.spec.Limits.Processes)
 	first.spec = &b.spec
 	err := b.prepare(first)
 	if err != nil {

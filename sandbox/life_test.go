@@ -295,3 +295,41 @@ func TestFullAccessSideBySide(t *testing.T) {
 		t.Errorf("%q %+v", out, x)
 	}
 }
+
+// Where no pid namespace ends a tree, it does not outlive a killed init: its
+// supervisor ends it. The sandbox goes on with another init.
+func TestFullAccessInitKilled(t *testing.T) {
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Mode: FullAccess, Workspace: ws})
+	p := start(t, b, Command{Argv: []string{"sh", "-c", `(setsid sh -c '(trap "" HUP TERM INT; while :; do echo x >> beat; sleep 0.02; done) &' &)
+		for i in $(seq 50); do sleep 60 & done; while :; do echo x >> beat; sleep 0.02; done`}})
+	waitFor(t, func() bool { fi, err := os.Stat(ws + "/beat"); return err == nil && fi.Size() > 20 })
+	if err := b.init.proc.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := p.Wait(); err != nil || x.Code != 137 {
+		t.Errorf("%+v %v", x, err)
+	}
+	waitFor(t, func() bool {
+		before := size(t, ws+"/beat")
+		time.Sleep(100 * time.Millisecond)
+		return size(t, ws+"/beat") == before
+	})
+	if out, x := sh(t, b, "echo on"); out != "on" || x.Code != 0 {
+		t.Errorf("%q %+v", out, x)
+	}
+	// Closing with a tree that lives leaves nothing either.
+	p = start(t, b, Command{Argv: []string{"sh", "-c", "rm beat; (setsid sh -c 'while :; do echo x >> beat; sleep 0.02; done' &); sleep 60"}})
+	waitFor(t, func() bool { _, err := os.Stat(ws + "/beat"); return err == nil })
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if x, err := p.Wait(); err != nil || x.Code != 137 {
+		t.Errorf("%+v %v", x, err)
+	}
+	before := size(t, ws+"/beat")
+	time.Sleep(100 * time.Millisecond)
+	if size(t, ws+"/beat") != before {
+		t.Error("a process lives on after Close")
+	}
+}

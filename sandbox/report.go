@@ -307,6 +307,11 @@ func (j *judge) hint() string {
 		}
 		return strings.TrimSpace(string(b))
 	}
+	for _, f := range j.failed {
+		if unix.Errno(f.Errno) == unix.EAGAIN {
+			return moreProcesses
+		}
+	}
 	outer := "or use danger-full-access inside an outer sandbox"
 	user, refused := j.failed[confine.LayerUser]
 	_, proc := j.failed[confine.LayerProc]

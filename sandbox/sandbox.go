@@ -53,6 +53,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -132,7 +133,7 @@ type Net struct {
 // Limits bound a tree. Zero means no limit of that kind.
 type Limits struct {
 	MemoryBytes int64
-	Processes   int64
+	Processes   int64 // less where the user or the container may not have so many: some are kept for the runner
 	CPUPercent  int64 // of one core; 150 is one and a half
 	FileBytes   int64 // one file
 	DiskBytes   int64 // what the file systems of the writable roots may lose meanwhile
@@ -335,8 +336,14 @@ func (e *SetupError) Unwrap() error { return e.Err }
 
 // Hint names the command that shows what this machine allows.
 func (e *SetupError) Hint() string {
+	if errors.Is(e.Err, syscall.EAGAIN) {
+		return moreProcesses
+	}
 	return "`nightshift doctor` shows what this machine can enforce and what to change"
 }
+
+// moreProcesses is the hint for a full process table.
+const moreProcesses = "there is no room for another process: run fewer at once, or raise the limit of the user (`ulimit -u`) or of the container (`--pids-limit`)"
 
 // A StartError says why a command could not be started: no such program, no
 // such folder. It is the command's fault and nothing of it has run.

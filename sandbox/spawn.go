@@ -34,6 +34,9 @@ const startBound = 30 * time.Second
 // in the kernel, on a dead network file system for example, takes for ever.
 const stopBound = 15 * time.Second
 
+// leaveBound is how long an init may take to kill its trees and end by itself.
+const leaveBound = 2 * time.Second
+
 // initEnv is the environment of the init. Commands never see its process, but
 // nothing of the runner's belongs there anyway.
 var initEnv = []string{"GOMAXPROCS=2", "GOTRACEBACK=single"}
@@ -71,17 +74,23 @@ type entry struct {
 	exit    Exit
 }
 
-// tailWriter keeps the last words of the init.
+// tailWriter keeps the first and the last words of the init. When Go itself gave
+// up, the first say why, and are followed by stacks that help nobody.
 type tailWriter struct {
-	mu sync.Mutex
-	b  []byte
+	mu   sync.Mutex
+	head []byte
+	b    []byte
 }
 
-const tailSize = 4 << 10
+const (
+	headSize = 1 << 10
+	tailSize = 4 << 10
+)
 
 func (t *tailWriter) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.head = append(t.head, b[:min(len(b), headSize-len(t.head))]...)
 	t.b = append(t.b, b...)
 	if len(t.b) > 2*tailSize {
 		t.b = append([]byte(nil), t.b[len(t.b)-tailSize:]...)
@@ -92,6 +101,11 @@ func (t *tailWriter) Write(b []byte) (int, error) {
 func (t *tailWriter) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, stacks := range []string{"\n\nruntime stack:", "\n\ngoroutine "} {
+		if i := bytes.Index(t.head, []byte(stacks)); i >= 0 {
+			return string(bytes.TrimSpace(t.head[:i]))
+		}
+	}
 	return string(bytes.TrimSpace(t.b[max(0, len(t.b)-tailSize):]))
 }
 
@@ -379,7 +393,7 @@ func exitOf(ws syscall.WaitStatus) Exit {
 func (c *initConn) end() {
 	<-c.dead
 	c.mu.Lock()
-	c.lost = errors.New("sandbox: the init is gone" + c.lastWords())
+	c.lost = &SetupError{errors.New("sandbox: the init is gone" + c.lastWords())}
 	left := c.pending
 	c.pending = map[uint32]*entry{}
 	c.mu.Unlock()
@@ -402,6 +416,9 @@ func (c *initConn) end() {
 func (c *initConn) stop() error {
 	var err error
 	if c.proc != nil {
+		if !c.namespaces && c.busy() {
+			c.leave()
+		}
 		if err = c.proc.Kill(); errors.Is(err, os.ErrProcessDone) {
 			err = nil
 		}
@@ -420,6 +437,23 @@ func (c *initConn) stop() error {
 		err = errors.Join(err, cerr)
 	}
 	return err
+}
+
+// busy tells whether a command is left.
+func (c *initConn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.pending) > 0
+}
+
+// leave closes the socket and gives the init the time to kill its trees: its own
+// death would leave that to their supervisors, and nobody could wait for them.
+func (c *initConn) leave() {
+	_ = c.wire.Close() // what there is to say about it, the end of stop says
+	select {
+	case <-c.dead:
+	case <-time.After(leaveBound):
+	}
 }
 
 func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) }

@@ -24,10 +24,20 @@ import (
 //  1. The program runs: a Process, whose Wait must be called sooner or later.
 //  2. The program cannot be run (missing, not executable, no such folder): a
 //     [*StartError].
-//  3. The sandbox itself failed: any other error. Nothing has run.
+//  3. The sandbox itself failed: a [*SetupError], or an [*UnsupportedError] when
+//     it could not be made again as it was. Nothing has run.
 //
 // When ctx ends, the tree gets SIGTERM and after a short grace SIGKILL.
 func (b *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
+	p, err := b.start(ctx, c)
+	var cannot *StartError
+	if err == nil || errors.As(err, &cannot) || errors.Is(err, errClosed) {
+		return p, err
+	}
+	return nil, setupError(ctx, err)
+}
+
+func (b *Sandbox) start(ctx context.Context, c Command) (*Process, error) {
 	if err := b.checkCommand(&c); err != nil {
 		return nil, err
 	}
@@ -204,7 +214,7 @@ func (e *entry) await(ctx context.Context) error {
 func refusal(m *confine.RefusedMessage, argv []string) error {
 	e := unix.Errno(m.Errno)
 	if m.Step != confine.StepDir && m.Step != confine.StepExec {
-		return &SetupError{fmt.Errorf("sandbox: %s: %s", m.Step, m.Text)}
+		return &SetupError{&stepError{"sandbox: " + m.Step + ": " + m.Text, syscall.Errno(e)}}
 	}
 	name := "helper"
 	if len(argv) > 0 {
@@ -231,6 +241,16 @@ func refusal(m *confine.RefusedMessage, argv []string) error {
 	}
 	return se
 }
+
+// stepError is a refused step of the sandbox: in words, which hold the cause, and
+// as its cause.
+type stepError struct {
+	text  string
+	cause syscall.Errno
+}
+
+func (e *stepError) Error() string { return e.text }
+func (e *stepError) Unwrap() error { return e.cause }
 
 // feed copies stdin to the command. A command that does not read it is no error,
 // nor is one that ends before all is read.

@@ -46,6 +46,9 @@ func start() int {
 	for i, e := range environ {
 		environ[i] = string(append([]byte(nil), e...))
 	}
+	// When Go itself gives up (no memory, no thread), it would exit with 2, which
+	// says that the command line is wrong. Ended by SIGABRT is the truth.
+	debug.SetTraceback("crash")
 	exposed := sandbox.HideSelf()
 	collectLate(environ)
 	signal.Ignore(syscall.SIGPIPE)

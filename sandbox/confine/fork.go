@@ -57,6 +57,8 @@ type family struct {
 	inGroup                    uintptr // 1: clone3 with args starts it in a control group
 	control                    uintptr // descriptor of the control socket
 	subreaper                  uintptr // 1: no pid namespace, wait until nobody is left
+	parent                     uintptr // with it: the init, whose death ends the tree
+	list, children             uintptr // with it: the file that lists the supervisor's children, and room for it
 	failedStep, failedErrno    uintptr // why nothing was started
 	mask                       uint64  // the signals it waits for
 	info                       [128]byte
@@ -175,6 +177,12 @@ func supervise(f *family) {
 func attend(f *family, child uintptr) {
 	ended := false
 	for {
+		if f.subreaper != 0 {
+			if pid, _ := raw(unix.SYS_GETPPID, 0, 0, 0, 0, 0, 0); pid != f.parent {
+				endOrphans(f, child)
+				return
+			}
+		}
 		sig, errno := raw(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&f.mask)), uintptr(unsafe.Pointer(&f.info)), 0, 8, 0, 0)
 		if errno != 0 {
 			continue // EINTR
@@ -206,6 +214,55 @@ func attend(f *family, child uintptr) {
 		}
 	}
 }
+
+// endOrphans kills the tree of a supervisor whose init is dead, where no pid
+// namespace does it. Orphans become the supervisor's children, so that killing
+// those over and over reaches everybody.
+//
+//go:nosplit
+//go:norace
+func endOrphans(f *family, child uintptr) {
+	for range sendTries {
+		n := uintptr(0)
+		if fd, errno := raw(unix.SYS_OPENAT, atCWD, f.list, unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0); errno == 0 {
+			if n, errno = raw(unix.SYS_READ, fd, f.children, childrenSize, 0, 0, 0); errno != 0 {
+				n = 0
+			}
+			raw(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
+		}
+		if n == 0 { // a kernel without that file: the command itself must do
+			raw(unix.SYS_KILL, child, uintptr(unix.SIGKILL), 0, 0, 0, 0)
+		}
+		pid := uintptr(0)
+		for i := uintptr(0); i < n; i++ {
+			if c := *(*byte)(addressOf(f.children + i)); c >= '0' && c <= '9' {
+				pid = pid*10 + uintptr(c-'0')
+				continue
+			}
+			// Each number is followed by a space; one that was cut off is not.
+			if pid > 1 {
+				raw(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0, 0, 0, 0)
+			}
+			pid = 0
+		}
+		for {
+			gone, errno := raw(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&f.wait)), unix.WNOHANG|unix.WALL, 0, 0, 0)
+			if errno == unix.ECHILD {
+				return
+			}
+			if gone == child {
+				child = 1 << 30 // nobody's number any more
+			}
+			if errno != 0 || gone == 0 {
+				break
+			}
+		}
+		raw(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&f.tick)), 0, 0, 0, 0, 0)
+	}
+}
+
+// childrenSize is how many bytes of the list of children are read at once.
+const childrenSize = 4096
 
 const rusageChildren = ^uintptr(0) // RUSAGE_CHILDREN is -1
 

@@ -197,6 +197,9 @@ func (in *initProcess) supervisorScript(a *arena) *script {
 	s := &script{a: a}
 	if !in.plan.Namespaces {
 		s.do("becoming the reaper of orphans", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+		// The thread that forks is the init's first and lives as long as it. Which
+		// signal it is does not matter: it wakes the supervisor.
+		s.do("outliving nobody", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGHUP), 0, 0, 0)
 		return s
 	}
 	if in.facts.Proc != "own" {

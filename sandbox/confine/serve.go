@@ -78,7 +78,8 @@ func (in *initProcess) family(a *arena, r *Request, groupFD int, sup, cmd, after
 	if in.plan.Namespaces {
 		f.cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
 	} else {
-		f.subreaper = 1
+		f.subreaper, f.parent = 1, uintptr(unix.Getpid())
+		f.list, f.children = a.str("/proc/thread-self/children"), address(a.bytes(childrenSize))
 	}
 	if groupFD >= 0 {
 		f.inGroup = 1
