@@ -319,17 +319,17 @@ func TestFullAccessInitKilled(t *testing.T) {
 		t.Errorf("%q %+v", out, x)
 	}
 	// Closing with a tree that lives leaves nothing either.
-	p = start(t, b, Command{Argv: []string{"sh", "-c", "rm beat; (setsid sh -c 'while :; do echo x >> beat; sleep 0.02; done' &); sleep 60"}})
-	waitFor(t, func() bool { _, err := os.Stat(ws + "/beat"); return err == nil })
+	p = start(t, b, Command{Argv: []string{"sh", "-c", "(setsid sh -c 'while :; do echo x >> other; sleep 0.02; done' &); sleep 60"}})
+	waitFor(t, func() bool { _, err := os.Stat(ws + "/other"); return err == nil })
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	if x, err := p.Wait(); err != nil || x.Code != 137 {
 		t.Errorf("%+v %v", x, err)
 	}
-	before := size(t, ws+"/beat")
+	before := size(t, ws+"/other")
 	time.Sleep(100 * time.Millisecond)
-	if size(t, ws+"/beat") != before {
+	if size(t, ws+"/other") != before {
 		t.Error("a process lives on after Close")
 	}
 }
