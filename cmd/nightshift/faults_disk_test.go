@@ -219,7 +219,7 @@ func TestFaultDiskFullBatch(t *testing.T) {
 	if list, err := os.ReadFile(w.base + "/out/results.jsonl"); err != nil || strings.Count(string(list), `"exit_code":0`) != tasksOfBatch {
 		t.Errorf("results.jsonl: %v\n%s", err, excerptOf(list))
 	}
-	for _, pattern := range []string{"/out/.new-*", "/out/done/.new-*", "/out/tasks/*/*/tree", "/out/claims/[!.]*"} {
+	for _, pattern := range []string{"/out/.new-*", "/out/done/.new-*", "/out/tasks/*/*/tree", "/out/claims/[^.]*"} {
 		if left, err := filepath.Glob(w.base + pattern); err != nil || len(left) > 0 {
 			t.Errorf("%v are left (%v)", left, err)
 		}
