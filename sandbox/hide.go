@@ -3,12 +3,11 @@
 package sandbox
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"strconv"
 	"unsafe"
 
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,23 +29,17 @@ func HideSelf() error {
 // wipeEnviron zeroes the strings the kernel put on the first stack. os.Unsetenv
 // does not: it only changes the runtime's copy.
 func wipeEnviron() error {
-	b, err := os.ReadFile("/proc/self/stat")
+	_, f, err := confine.ProcStat("self")
 	if err != nil {
 		return err
 	}
-	// The name in the second field may hold blanks and parentheses.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return fmt.Errorf("/proc/self/stat has no name field")
-	}
-	f := bytes.Fields(b[i+1:])
-	// Fields 50 and 51 of proc_pid_stat(5), counted from 1; f starts with the third.
+	// Fields 50 and 51; f starts with the third.
 	const envStart, envEnd = 50 - 3, 51 - 3
 	if len(f) <= envEnd {
 		return fmt.Errorf("/proc/self/stat has only %d fields", len(f)+2)
 	}
-	start, err1 := strconv.ParseUint(string(f[envStart]), 10, 64)
-	end, err2 := strconv.ParseUint(string(f[envEnd]), 10, 64)
+	start, err1 := strconv.ParseUint(f[envStart], 10, 64)
+	end, err2 := strconv.ParseUint(f[envEnd], 10, 64)
 	if err1 != nil || err2 != nil || start == 0 || end < start {
 		return fmt.Errorf("/proc/self/stat names no environment range")
 	}

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // What /proc tells of other processes. Those of other users, and those in other
@@ -16,16 +17,13 @@ import (
 // procStat is the name and the parent of a process; parent is 0 where they cannot
 // be read.
 func procStat(pid int) (name string, parent int) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	// The name stands in parentheses and may hold some.
-	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if err != nil || open < 0 || end < open {
+	const parentField = 4
+	name, text, err := sandbox.ProcStat(pid, parentField)
+	if err != nil {
 		return "", 0
 	}
-	if fields := strings.Fields(string(stat[end+1:])); len(fields) > 1 {
-		parent, _ = strconv.Atoi(fields[1]) // 0 ends a search
-	}
-	return string(stat[open+1 : end]), parent
+	parent, _ = strconv.Atoi(text) // 0 ends a search
+	return name, parent
 }
 
 // ancestors are the processes above pid, the nearest first.

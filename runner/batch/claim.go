@@ -8,12 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // errLost is the cause that ends the work on a task whose claim was taken over.
@@ -51,18 +52,16 @@ func thisProcess(token string) holder {
 // startTime is when a process began, in ticks since boot: with it a process
 // number names one process only. "" when there is no such process.
 func startTime(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	const stateField, startField = 3, 22
+	_, state, err := sandbox.ProcStat(pid, stateField)
+	if err != nil || state == "Z" || state == "X" {
+		return ""
+	}
+	_, start, err := sandbox.ProcStat(pid, startField)
 	if err != nil {
 		return ""
 	}
-	// The name in parentheses may hold anything; the fields come after it.
-	_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	const startField = 19 // field 22 of proc(5), counted after pid and name
-	if !ok || len(fields) <= startField || fields[0] == "Z" || fields[0] == "X" {
-		return ""
-	}
-	return fields[startField]
+	return start
 }
 
 // dead tells whether h is a process of the same pid namespace as me that is

@@ -3,10 +3,8 @@
 package confine
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -133,20 +131,13 @@ func parentOf(name string) (pid, parent int, ok bool) {
 	if name[0] < '0' || name[0] > '9' {
 		return 0, 0, false
 	}
-	b, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
-	if err != nil {
+	_, fields, err := ProcStat(name)
+	if err != nil || len(fields) < 2 {
 		return 0, 0, false
 	}
-	// pid (name) state parent …; the name may hold anything.
-	i := strings.LastIndexByte(string(b), ')')
-	if i < 0 {
-		return 0, 0, false
-	}
-	if _, err := fmt.Sscan(name, &pid); err != nil {
-		return 0, 0, false
-	}
-	var state string
-	if _, err := fmt.Sscan(string(b[i+1:]), &state, &parent); err != nil {
+	pid, err1 := strconv.Atoi(name)
+	parent, err2 := strconv.Atoi(fields[1])
+	if err1 != nil || err2 != nil {
 		return 0, 0, false
 	}
 	return pid, parent, true
