@@ -118,8 +118,12 @@ func badServers() []badServer {
 		{name: "usage below zero", first: stream(created, message, strings.Replace(completed, `"input_tokens":1`, `"input_tokens":-5`, 1)), codes: []int{0}},
 		{name: "a page for people", first: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>welcome</html>") }, every: true, codes: []int{6}},
 		{name: "nothing", first: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, every: true, codes: []int{6}},
-		{name: "redirects in a circle", first: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect) }, every: true, codes: []int{1, 6}},
-		{name: "an endless redirect elsewhere", first: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/x", http.StatusFound) }, every: true, codes: []int{1, 6}},
+		{name: "redirects in a circle", first: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect)
+		}, every: true, codes: []int{1, 6}},
+		{name: "an endless redirect elsewhere", first: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/x", http.StatusFound)
+		}, every: true, codes: []int{1, 6}},
 		{name: "more length than it sends", first: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
 			_, _ = io.WriteString(w, created+call)
