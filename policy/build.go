@@ -322,6 +322,12 @@ func (b *builder) limits() {
 		), VerifyRounds: int(n("verify_rounds", 3)), StopHookRounds: int(n("stop_hook_rounds", 3)),
 	}
 	b.cfg.Verify = b.list("verify")
+	if slices.ContainsFunc(b.cfg.Verify, func(cmd string) bool { return strings.TrimSpace(cmd) == "" }) {
+		b.fail(problem{
+			at: b.root.get("verify"), key: "verify", message: "a command of verify is empty, and would always pass",
+			hint: "is it a variable that is not set?",
+		}.err(KindUsage))
+	}
 	b.cfg.Prices = Prices{Date: b.str("prices", "date")}
 	if models := b.root.get("prices", "models"); models != nil {
 		b.cfg.Prices.Models = map[string]ModelPrice{}
