@@ -125,13 +125,17 @@ func newParser(grammar any) (*kong.Kong, error) {
 func parseError(err error, words []string) error {
 	where := "nightshift --help"
 	if len(words) > 0 && knownCommand(words[0]) {
-		where = "nightshift " + words[0] + " --help"
+		where = "nightshift " + strings.Join(commandPath(words), " ") + " --help"
 	}
 	text := err.Error()
 	if i := strings.Index(text, ": "); i > 0 && len(words) > 0 && strings.HasPrefix(text, words[0]) {
 		text = text[i+2:] // the library repeats the command's name
 	}
 	hint := "see `" + where + "`"
+	if name, ok := strings.CutPrefix(text, `expected "<`); ok {
+		name, _, _ = strings.Cut(name, ">")
+		text = strings.Join(commandPath(words), " ") + ": " + strings.ToUpper(name) + " is missing"
+	}
 	switch {
 	case strings.Contains(text, "missing unit in duration"):
 		text, _, _ = strings.Cut(text, ": expected")
@@ -140,6 +144,23 @@ func parseError(err error, words []string) error {
 		hint = "a prompt is one argument: quote it; " + hint
 	}
 	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), hint}}
+}
+
+// commandPath are the words that name the command, "policy lint" for one.
+func commandPath(words []string) []string {
+	k, err := newParser(&cli{})
+	if err != nil {
+		return words[:1]
+	}
+	n := 0
+	for node := k.Model.Node; n < len(words); n++ {
+		at := slices.IndexFunc(node.Children, func(c *kong.Node) bool { return c.Name == words[n] })
+		if at < 0 {
+			break
+		}
+		node = node.Children[at]
+	}
+	return words[:max(n, 1)]
 }
 
 func knownCommand(name string) bool {

@@ -75,6 +75,9 @@ func (c *modelServerCmd) Run(rt *runtime) error {
 	if err != nil {
 		return usageError("debug server: %v", err)
 	}
+	if _, err := model.ParseScript(c.Script, data); err != nil {
+		return usageError("debug server: %w", err)
+	}
 	err = runnertest.Serve(rt.ctx, data, c.Addr, func(url string) { fmt.Fprintln(rt.stdout, url) })
 	if cause := context.Cause(rt.ctx); cause != nil {
 		return exitSilently(runner.Classify(cause).ExitCode)

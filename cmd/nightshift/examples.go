@@ -87,6 +87,32 @@ It tries what the configuration of the folder asks for. The exit code is that of
 which would be refused for it: 4 for a missing guarantee, 2 or 3 for a policy that
 cannot be read or applied, otherwise 0.
 `
+	case "auth":
+		return `  nightshift auth status
+  nightshift auth import < auth.json
+`
+	case "auth status":
+		return `  nightshift auth status
+  nightshift auth status --json | jq -r .would
+`
+	case "policy":
+		return `  nightshift policy lint .codex/config.toml requirements.toml
+  nightshift policy check -- git push origin main
+  nightshift policy explain sandbox_mode
+`
+	case "report":
+		return `  nightshift report merge out-a out-b --report html=all.html
+`
+	case "debug":
+		return `  nightshift debug prompt-input "fix the failing test" | jq .input
+`
+	case "demo":
+		return `  nightshift demo
+  nightshift demo /var/tmp/demo && ls /var/tmp/demo
+`
+	case "version":
+		return `  nightshift version
+`
 	case "auth refresh":
 		return `  nightshift auth refresh --if-due --auth-writeback "sh ci-examples/auth-writeback/vault.sh"
 `

@@ -60,27 +60,30 @@ func explain(w io.Writer, err error) int {
 }
 
 // printError writes every joined error on a line of its own, each with its
-// hint, so that three mistakes cost one round trip.
-func printError(w io.Writer, err error) {
+// hint, so that three mistakes cost one round trip. A hint is said once.
+func printError(w io.Writer, err error) { printErrors(w, err, map[string]bool{}) }
+
+func printErrors(w io.Writer, err error, said map[string]bool) {
 	var many interface{ Unwrap() []error }
 	if errors.As(err, &many) {
 		for _, one := range many.Unwrap() {
-			printError(w, one)
+			printErrors(w, one, said)
 		}
 		for e := err; e != nil; e = errors.Unwrap(e) { // what is around them has its own
-			printHint(w, e)
+			printHint(w, e, said)
 		}
 		return
 	}
 	fmt.Fprintf(w, "error: %v\n", err)
 	var h hinter
 	if errors.As(err, &h) {
-		printHint(w, h)
+		printHint(w, h, said)
 	}
 }
 
-func printHint(w io.Writer, v any) {
-	if h, ok := v.(hinter); ok && h.Hint() != "" {
+func printHint(w io.Writer, v any, said map[string]bool) {
+	if h, ok := v.(hinter); ok && h.Hint() != "" && !said[h.Hint()] {
+		said[h.Hint()] = true
 		fmt.Fprintf(w, "hint: %s\n", h.Hint())
 	}
 }

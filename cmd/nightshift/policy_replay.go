@@ -52,7 +52,7 @@ func (c *policyReplayCmd) Run(rt *runtime) error {
 	refused := false
 	for rec, err := range event.Decode(in) {
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.Events, err)
+			return usageError("%s: %w", c.Events, err)
 		}
 		e, ok := rec.Event.(event.PolicyDecision)
 		if !ok {

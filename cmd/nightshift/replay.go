@@ -38,6 +38,9 @@ func (c *replayCmd) Run(rt *runtime) error {
 		return err
 	}
 	if err := report.Replay(rt.ctx, in, sinks...); err != nil {
+		if bad := new(event.DecodeError); errors.As(err, &bad) {
+			return usageError("%s: %w", c.Events, bad)
+		}
 		return exitError{code: runner.ExitOutput, err: fmt.Errorf("replay %s: %w", c.Events, err)}
 	}
 	return nil

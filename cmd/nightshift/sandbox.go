@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -42,6 +43,8 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 	argv := c.Command
 	if len(argv) > 0 && argv[0] == "--" {
 		argv = argv[1:]
+	} else if len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
+		return usageError("%w", &hintError{fmt.Errorf("unknown flag %s", argv[0]), "see `nightshift sandbox --help`; a program whose name begins with - goes behind --"})
 	}
 	if len(argv) == 0 {
 		return usageError("sandbox: no command given; use `nightshift sandbox -- CMD…`")

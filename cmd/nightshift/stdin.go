@@ -182,7 +182,8 @@ func (rt *runtime) allStdin(ctx context.Context, src promptSources) (string, err
 		return "", usageError("failed to read prompt from stdin: %v", err)
 	}
 	if strings.TrimSpace(text) == "" {
-		return "", usageError("no prompt provided via stdin")
+		return "", usageError("%w", &hintError{errors.New("no prompt provided via stdin"),
+			"give one as an argument (nightshift exec \"fix the failing test\"), through a pipe, or with --prompt-file FILE"})
 	}
 	return text, nil
 }

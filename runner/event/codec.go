@@ -107,6 +107,22 @@ var decoders = map[Kind]func([]byte) (Event, error){
 	KindRunCompleted: reader[RunCompleted],
 }
 
+// DecodeError is a line of a log that is no record.
+type DecodeError struct {
+	Line int // from 1
+	Err  error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("line %d is no record of an event log: %v", e.Line, e.Err)
+}
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// Hint says what an event log is.
+func (e *DecodeError) Hint() string {
+	return "an event log is what --events FILE or --report-dir DIR (events.jsonl) wrote; the stream of --json is none"
+}
+
 // Decode reads JSONL records one by one. A line that is no record yields an
 // error that names the line number, and ends the sequence. Lines may be of any
 // length; one is held in memory at a time.
@@ -118,7 +134,7 @@ func Decode(r io.Reader) iter.Seq2[Record, error] {
 			if trimmed := bytes.TrimSpace(line); len(trimmed) > 0 {
 				var rec Record
 				if e := json.Unmarshal(trimmed, &rec); e != nil {
-					yield(Record{}, fmt.Errorf("line %d: %w", n, e))
+					yield(Record{}, &DecodeError{n, e})
 					return
 				}
 				if !yield(rec, nil) {
@@ -129,7 +145,7 @@ func Decode(r io.Reader) iter.Seq2[Record, error] {
 				return
 			}
 			if err != nil {
-				yield(Record{}, fmt.Errorf("line %d: %w", n, err))
+				yield(Record{}, &DecodeError{n, err})
 				return
 			}
 		}
