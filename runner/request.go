@@ -124,6 +124,15 @@ func usual(name string) (effort, summary, verbosity string) {
 // effort is what the next request asks for.
 func (r *run) effort() string {
 	effort, _, _ := usual(r.model)
+	switch r.cfg.ReasoningEffort {
+	case "ultra": // a way to work of the interactive program; the service knows the effort below it
+		if effort == "" {
+			return "medium"
+		}
+		return "xhigh"
+	case "persistent":
+		return "disabled"
+	}
 	return cmp.Or(r.cfg.ReasoningEffort, effort)
 }
 
