@@ -136,8 +136,8 @@ func low[T int | int64 | float64 | time.Duration](have *T, limit T) {
 	}
 }
 
-// gated passes every request through the batch's rate and tells the others of a
-// wait that the service asked for.
+// gated passes every request, also one that is made again, through the batch's
+// rate and tells the others of a wait that the service asked for.
 type gated struct {
 	inner model.Streamer
 	w     batch.Workspace
@@ -151,16 +151,37 @@ func (g *gated) Stream(ctx context.Context, r model.Request) iter.Seq2[model.Del
 			return
 		}
 		for d, err := range g.inner.Stream(ctx, r) {
-			if d.Retrying != nil && d.Retrying.Err != nil && d.Retrying.Err.RetryAfter > 0 {
-				if perr := g.w.Pause(d.Retrying.Err.RetryAfter); perr != nil {
-					err = errors.Join(err, fmt.Errorf("the batch's pause: %w", perr))
-				}
+			if perr := g.refused(err); perr != nil {
+				err = errors.Join(err, perr)
 			}
 			if !yield(d, err) {
 				return
 			}
+			if d.Retrying == nil {
+				continue
+			}
+			asked := time.Duration(0)
+			if d.Retrying.Err != nil {
+				asked = d.Retrying.Err.RetryAfter
+			}
+			if err := g.w.Again(ctx, asked); err != nil {
+				yield(model.Delta{}, err)
+				return
+			}
 		}
 	}
+}
+
+// refused tells the others of a wait that came with a last refusal.
+func (g *gated) refused(err error) error {
+	var api *model.APIError
+	if !errors.As(err, &api) || api.RetryAfter <= 0 {
+		return nil
+	}
+	if err := g.w.Pause(api.RetryAfter); err != nil {
+		return fmt.Errorf("the batch's pause: %w", err)
+	}
+	return nil
 }
 
 // Compact passes the request on, through the same gate.

@@ -46,8 +46,11 @@ type Workspace struct {
 	Tree string // the checkout
 	Out  string // events, reports, patch
 	Base string // commit
-	// Gate is passed before every model request: the batch's rate.
-	Gate func(context.Context) error
+	// Gate is passed before every model request: the batch's rate. Again is its
+	// like for a request that failed and is made once more after a delay; asked is
+	// the wait that the service asked for, 0 for none.
+	Gate  func(context.Context) error
+	Again func(ctx context.Context, asked time.Duration) error
 	// CostLeft and TokensLeft are what the batch's budget still allows; 0 is no
 	// bound.
 	CostLeft   float64

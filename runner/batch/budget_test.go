@@ -188,6 +188,36 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// A request that is made again has a slot like any other; the wait that the
+// service asked it for holds for the others and not twice for itself.
+func TestRateOfRetries(t *testing.T) {
+	root := t.TempDir()
+	ctx := context.Background()
+	one, err := newRate(root, 600) // one every 100 ms
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := errors.Join(one.wait(ctx), one.again(ctx, 0), one.wait(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took < 2*100*time.Millisecond {
+		t.Errorf("three requests in %s", took)
+	}
+	start = time.Now()
+	if err := one.again(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 10*time.Minute {
+		t.Errorf("its own pause was waited for as well: %s", took)
+	}
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := one.wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the others do not wait: %v", err)
+	}
+}
+
 func TestWallTime(t *testing.T) {
 	o := options(t.TempDir(), 3)
 	o.Workers, o.Budget = 1, Budget{WallTime: 50 * time.Millisecond}

@@ -86,9 +86,34 @@ func (r *rate) shared(change func(time.Time) time.Time) error {
 
 // wait blocks until the next request may be made.
 func (r *rate) wait(ctx context.Context) error {
+	at, err := r.take()
+	if err != nil {
+		return err
+	}
+	return sleep(ctx, time.Until(at))
+}
+
+// again is wait for a request that is made once more, after a time that its
+// sender waits by itself. Its slot is taken first: the pause that the service
+// asked for, which holds for everybody, does not hold for it twice.
+func (r *rate) again(ctx context.Context, asked time.Duration) error {
+	at, err := r.take()
+	if err != nil {
+		return err
+	}
+	if asked > 0 {
+		if err := r.pause(asked); err != nil {
+			return err
+		}
+	}
+	return sleep(ctx, time.Until(at))
+}
+
+// take takes the next slot and says when it is.
+func (r *rate) take() (at time.Time, err error) {
 	r.mu.Lock()
-	var at time.Time
-	err := r.shared(func(next time.Time) time.Time {
+	defer r.mu.Unlock()
+	err = r.shared(func(next time.Time) time.Time {
 		now := time.Now()
 		at = now
 		if next.After(now) {
@@ -97,11 +122,10 @@ func (r *rate) wait(ctx context.Context) error {
 		}
 		return now.Add(r.every)
 	})
-	r.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("the batch's rate: %w", err)
+		return at, fmt.Errorf("the batch's rate: %w", err)
 	}
-	return sleep(ctx, time.Until(at))
+	return at, nil
 }
 
 // calm blocks while slots are given away further ahead than a task should wait.
