@@ -64,7 +64,7 @@ version=$(ls ./*-linux-amd64.tar.gz | sed 's|./nightshift-\(.*\)-linux-amd64.tar
 if [ "$(uname -m)" = x86_64 ]; then
   "$work/nightshift-$version-linux-amd64/nightshift" --version | grep -q "$version" || fail "the program does not know its version $version"
 fi
-grep -q "nightshift $version" "$work/nightshift-$version-linux-amd64/man/nightshift.1" || fail "the manual does not name the version"
+sed -n '1s/\\-/-/gp' "$work/nightshift-$version-linux-amd64/man/nightshift.1" | grep -q "nightshift $version" || fail "the manual does not name the version"
 cd "$OLDPWD"
 
 say "once more, from another folder"
