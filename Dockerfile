@@ -2,10 +2,12 @@
 # usual tools. Runs as an ordinary user; the root file system may be read-only:
 #
 #   docker run --rm --read-only --tmpfs /tmp --security-opt seccomp=unconfined \
+#     --security-opt apparmor=unconfined --security-opt systempaths=unconfined \
 #     -v "$PWD:/workspace" -e CODEX_API_KEY nightshift exec "fix the failing test"
 #
-# The sandbox needs user namespaces, which the default seccomp profile of
-# container engines refuses; `nightshift doctor` says what holds in a container.
+# The sandbox makes user namespaces, mounts and a /proc of its own, which the
+# default profiles of container engines refuse: the runner confines commands by
+# itself, more tightly. `nightshift doctor` says what holds in a container.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

@@ -76,20 +76,32 @@ cat >"$work/workspace/model.json" <<'J'
   {"items": [{"message": "done"}]}]}
 J
 chmod 644 "$work/workspace/model.json"
-inside() { # inside PROGRAM…: as a container engine would with --read-only --tmpfs /tmp --user and all capabilities dropped
-  timeout 120 bwrap --ro-bind "$root" / --unshare-pid --unshare-ipc --unshare-uts --proc /proc --dev /dev --perms 1777 --tmpfs /tmp --bind "$work/workspace" /workspace --chdir /workspace \
+# As a container engine would with --read-only, --tmpfs /tmp, --user and all
+# capabilities dropped. PROC is /proc as --security-opt systempaths=unconfined
+# leaves it; engines cover parts of it otherwise, as bubblewrap does.
+inside() { # inside PROGRAM…
+  # shellcheck disable=SC2086
+  timeout 120 bwrap --ro-bind "$root" / --unshare-ipc --unshare-uts ${PROC:---bind /proc /proc} --dev /dev --perms 1777 --tmpfs /tmp --bind "$work/workspace" /workspace --chdir /workspace \
     --clearenv --setenv PATH /usr/local/bin:/usr/bin:/bin --setenv HOME /home/nightshift --setenv CODEX_HOME /tmp/home -- \
     /usr/bin/setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all "$@"
 }
+run='mkdir /tmp/home; exec nightshift exec --skip-git-repo-check --json -s workspace-write -m gpt-5.5 --model-script model.json --ephemeral'
 inside nightshift --version | tee "$work/log"
 grep -q 0.1.0-image "$work/log" || fail "the version is not the one of the build"
 inside codex --version | grep -q 0.1.0-image || fail "there is no codex"
 inside sh -c 'mkdir /tmp/home; touch /here 2>/dev/null && echo written; exec nightshift doctor' >"$work/log" 2>&1 || { cat "$work/log"; fail "doctor: this image cannot confine"; }
 ! grep -q written "$work/log" || fail "the root is not read-only"
-inside sh -c 'mkdir /tmp/home; exec nightshift exec --skip-git-repo-check --json -s workspace-write -m gpt-5.5 --model-script model.json --ephemeral hi' </dev/null >"$work/events" 2>"$work/log" || { cat "$work/log" "$work/events"; fail "a run in the image"; }
+inside sh -c "$run hi" </dev/null >"$work/events" 2>"$work/log" || { cat "$work/log" "$work/events"; fail "a run in the image"; }
 grep -q '"text":"done"' "$work/events" || { cat "$work/events"; fail "the run has no answer"; }
 [ "$(cat "$work/workspace/who.txt")" = 65532 ] || fail "the command ran as $(cat "$work/workspace/who.txt")"
 for program in 'git version' 'ripgrep'; do grep -q "$program" "$work/events" || { cat "$work/events"; fail "no $program in the image"; }; done
+say "with a covered /proc"
+code=0
+PROC="--unshare-pid --proc /proc" inside sh -c "$run hi" </dev/null >"$work/events" 2>"$work/log" || code=$?
+if [ $code -ne 0 ]; then
+  [ $code -eq 4 ] && grep -q 'systempaths=unconfined' "$work/log" || { cat "$work/log"; fail "ended with $code, and not with the advice"; }
+  PROC="--unshare-pid --proc /proc" inside sh -c "$run -c 'sandbox.degrade=[\"outer-proc\"]' hi" </dev/null >"$work/events" 2>"$work/log" || { cat "$work/log"; fail "a run with the outer /proc"; }
+fi
 b umount "$c" >/dev/null
 b rm "$c" >/dev/null
 say "done"
