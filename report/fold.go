@@ -303,7 +303,7 @@ func (f *Fold) Summary() *Summary {
 	s.EndedAt = f.last
 	s.Omitted = maps.Clone(f.s.Omitted)
 	if !s.Complete && !s.StartedAt.IsZero() {
-		s.DurationMS = s.EndedAt.Sub(s.StartedAt).Milliseconds()
+		s.DurationMS = span(s.StartedAt, s.EndedAt)
 	}
 	f.finishTools(&s)
 	f.finishModels(&s)

@@ -31,7 +31,7 @@ func (h *Human) itemCompleted(r event.Record, it event.Item) string {
 	h.end(it.ID)
 	took := ""
 	if at, ok := h.started[it.ID]; ok {
-		took = " in " + round(r.Time.Sub(at)).String()
+		took = " in " + round(max(0, r.Time.Sub(at))).String()
 		delete(h.started, it.ID)
 	}
 	switch d := it.Details.(type) {

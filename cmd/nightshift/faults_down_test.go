@@ -55,8 +55,10 @@ func downs() map[string]func(t *testing.T) string {
 			}()
 			return l.Addr().String()
 		},
-		"fails":   answering(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }),
-		"refers":  answering(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://"+r.Host+r.URL.Path, http.StatusTemporaryRedirect) }),
+		"fails": answering(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }),
+		"refers": answering(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+r.Host+r.URL.Path, http.StatusTemporaryRedirect)
+		}),
 		"babbles": answering(flood(200, "", "babble")),
 		"trickles": answering(func(w http.ResponseWriter, _ *http.Request) {
 			for write(w, " ") {

@@ -178,7 +178,7 @@ func (w *metricWriter) endTurn(at time.Time) {
 	if w.turnAt.IsZero() {
 		return
 	}
-	w.took("codex.turn.e2e_duration_ms", at.Sub(w.turnAt).Milliseconds())
+	w.took("codex.turn.e2e_duration_ms", max(0, at.Sub(w.turnAt)).Milliseconds())
 	w.observe("codex.turn.tool.call", "", []float64{0, 1, 2, 4, 8, 16, 32, 64, 128}, float64(w.tools))
 	w.tokens()
 	w.turnAt = time.Time{}

@@ -40,6 +40,8 @@ type Log struct {
 	mu     sync.Mutex
 	seq    uint64
 	now    func() time.Time
+	begin  time.Time // of the log
+	last   time.Time // given to a record
 	mask   Masker
 	sinks  []Sink
 	failed []error // first error of each sink, nil while it works
@@ -85,6 +87,22 @@ func (l *Log) Emit(e Event) {
 	l.emit(e)
 }
 
+// time is that of the next record. A wall clock that is set while the run goes on
+// changes nothing: what passed since the log began is measured, and a clock that
+// cannot do that never goes back.
+func (l *Log) time() time.Time {
+	t := l.now()
+	if l.begin.IsZero() {
+		l.begin = t
+	}
+	t = l.begin.Add(t.Sub(l.begin)) // both have a monotonic reading, if now is time.Now
+	if t.Before(l.last) {
+		t = l.last
+	}
+	l.last = t
+	return t.UTC()
+}
+
 func (l *Log) emit(e Event) {
 	if l.closed {
 		return
@@ -93,7 +111,7 @@ func (l *Log) emit(e Event) {
 		e = l.rewrite(e)
 	}
 	l.seq++
-	rec := l.seal(Record{Seq: l.seq, Time: l.now().UTC(), Event: e})
+	rec := l.seal(Record{Seq: l.seq, Time: l.time(), Event: e})
 	if !l.settled {
 		l.early = append(l.early, rec)
 	}
@@ -268,7 +286,7 @@ func (l *Log) flush(ctx context.Context, last RunCompleted) {
 	l.flushed = true
 	for i, s := range l.sinks {
 		if e, ok := s.(Ender); ok {
-			l.fail(i, func() error { e.Ending(l.seal(Record{Time: l.now().UTC(), Event: last})); return nil })
+			l.fail(i, func() error { e.Ending(l.seal(Record{Time: l.time(), Event: last})); return nil })
 		}
 	}
 	for i, s := range l.sinks {
