@@ -15,9 +15,9 @@ type Layer struct {
 	Why  string `json:"why,omitempty"` // why it is not used
 }
 
-// Layers lists every source that was looked at, lowest first, requirements last.
+// Layers lists every source that was found, lowest first, requirements last.
 func (p *Policy) Layers() []Layer {
-	var out []Layer
+	out := []Layer{}
 	for _, l := range slices.Concat(p.layers, p.needs.layers) {
 		out = append(out, Layer{Name: l.name, Path: l.path, Used: l.used, Why: l.why})
 	}

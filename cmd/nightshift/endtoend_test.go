@@ -62,8 +62,11 @@ func newWorld(t *testing.T) *world {
 // fill replaces the placeholders of scenarios and cases.
 func (w *world) fill(s string) string {
 	pairs := []string{"{{base}}", w.base, "{{ws}}", w.ws, "{{home}}", w.home, "{{port}}", fmt.Sprint(w.server.Port)}
+	for i, id := range w.threads {
+		pairs = append(pairs, fmt.Sprintf("{{tid%d}}", i+1), id)
+	}
 	if n := len(w.threads); n > 0 {
-		pairs = append(pairs, "{{tid}}", w.threads[n-1], "{{tid1}}", w.threads[0])
+		pairs = append(pairs, "{{tid}}", w.threads[n-1])
 	}
 	return strings.NewReplacer(pairs...).Replace(s)
 }

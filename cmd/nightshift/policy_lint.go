@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner"
@@ -52,7 +53,7 @@ func (c *policyLintCmd) Run(rt *runtime) error {
 	}
 	if len(all) == 0 {
 		if !c.JSON {
-			_, err := fmt.Fprintf(rt.stdout, "%d files, no mistakes\n", len(c.Files))
+			_, err := fmt.Fprintf(rt.stdout, "no mistakes in %s\n", strings.Join(c.Files, ", "))
 			return err
 		}
 		return nil
