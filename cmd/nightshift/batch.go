@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/nightshift-ci/nightshift/report"
 	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/runner/batch"
@@ -76,6 +78,21 @@ func (c *batchRunCmd) Validate() error {
 		return errors.New("--prompt and --prompt-file exclude each other")
 	}
 	return nil
+}
+
+// showForBatch fits the help of the flags that a batch has from exec: those that
+// Validate refuses are left out.
+func showForBatch(flags []*kong.Flag) {
+	for _, f := range flags {
+		switch f.Name {
+		case "cd", "output-last-message", "events", "report-dir", "record", "worktree":
+			f.Hidden = true
+		case "report":
+			f.Hidden = !strings.Contains(f.Help, "over all runs") // merge has one of its own
+		case "json":
+			f.Help = "Results as JSON lines on stdout, as they come."
+		}
+	}
 }
 
 // Run carries out the batch.

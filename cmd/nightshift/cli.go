@@ -228,6 +228,9 @@ func printHelp(rt *runtime, k *kong.Kong, words []string) error {
 	if err != nil {
 		return usageError("help: %v", err)
 	}
+	if len(path) > 0 && path[0] == "batch" {
+		showForBatch(ctx.Flags())
+	}
 	if err := ctx.PrintUsage(false); err != nil {
 		return fmt.Errorf("help: %w", err)
 	}
