@@ -237,7 +237,7 @@ func TestCompatRecorded(t *testing.T) {
 				needs(t, raw)
 				ours := binary(t)
 				var unknown []string
-				for range 2 { // a busy machine can miss a moment
+				for range 3 { // a busy machine can miss a moment
 					unknown = rules.unknown(name, want.differences(play(t, raw, func(int) string { return ours })))
 					if len(unknown) == 0 {
 						return
