@@ -21,6 +21,7 @@ run() { # run TITLE PACKAGE PATTERN: one after the other, so that instants mean 
   sed -nE 's/^.*FAULT (.*)$/| \1 |/p' "$log" | cut -c1-220 | sort
   printf '| %s: tests of %s | %d passed, %d skipped | %ds |\n' "$1" "$2" "$(grep -c -- '^ *--- PASS' "$log" || true)" \
     "$(grep -c -- '^ *--- SKIP' "$log" || true)" "$(($(date +%s) - began))"
+  grep -q -- '--- PASS' "$log" || rc=1 # a test that was renamed is no success
   if [ "$rc" != 0 ]; then
     failed=$((failed + 1))
     echo "-- FAILED: $1"
@@ -31,15 +32,15 @@ run() { # run TITLE PACKAGE PATTERN: one after the other, so that instants mean 
 run 'kill -9' cmd/nightshift '^TestFaultKill'
 run 'kill -9 of writers of a login' runner/auth '^Test(Kill|ManyProcesses|Faults|SlowWriteback)'
 run 'kill -9 in a batch' runner/batch '^TestKilledProcessesLoseNothing$'
-run 'kill -9 of a thread'"'"'s writer' runner/rollout '^TestWriterAtEveryBorder$'
-run 'kill -9 inside the sandbox' sandbox '^Test(Kill|FullAccessInitKilled|PlaceholdersOfAKilledRunner|InitRestarts?)'
+run 'kill -9 of a thread'"'"'s writer' runner/rollout '^Test(TornEndIsRepaired|SweepLocks)$'
+run 'kill -9 inside the sandbox' sandbox '^Test(Kill|FullAccessInitKilled|PlaceholdersOfAKilledRunner|KilledInit.*)'
 run 'signals' cmd/nightshift '^TestFault(Signal|Storm)'
 run 'disk full' cmd/nightshift '^TestFaultDisk'
 run 'disk and file limits in the sandbox' sandbox '^Test(DiskLimit|FileSizeLimit|WorkspaceInMemory)$'
 run 'streams' cmd/nightshift '^TestFaultStreams$'
 run 'slow disk, interrupted calls' cmd/nightshift '^TestFaultStrace'
 run 'clock' runner/event '^TestFaultClock$'
-run 'clock of a login' runner/auth '^Test.*(Clock|Expir|Window|Fresh)'
+run 'clock of a login' runner/auth '^Test(WhenDue|ExpiredAccessToken)$'
 run 'memory and processes of a child' sandbox '^Test(MemoryLimit|WatchedLimits|LimitsOf.*|FullAccessSideBySide|TerminalOfBriefCommands)$'
 run 'process table' cmd/nightshift '^TestFaultProcessTable$'
 run 'broken streams' cmd/nightshift '^TestFaultMatrix$'

@@ -69,13 +69,13 @@ func phases() []phase {
 	hang := `{"items":[{"message":"x"}],"hang_s":60}`
 	return []phase{
 		{name: "start, right away", script: hang, delay: time.Millisecond, early: true},
-		{name: "start, login refresh hangs", script: answer, early: true, delay: 200 * time.Millisecond,
+		{name: "start, login refresh hangs", script: answer, early: true, until: fileThere("reports"), delay: 200 * time.Millisecond,
 			prep: func(t *testing.T, w *world) {
 				w.write(t, w.home+"/auth.json", runnertest.NewTokens(t).Login(-time.Hour), 0o600)
 				w.write(t, w.home+"/config.toml", []byte(w.fill("model_provider = \"mock\"\n[model_providers.mock]\nname = \"mock\"\n"+
 					"base_url = \"http://127.0.0.1:{{port}}/v1\"\nrequires_openai_auth = true\n")), 0o600)
 			}},
-		{name: "start, prompt from a pipe that says nothing", script: answer, early: true, delay: 300 * time.Millisecond,
+		{name: "start, prompt from a pipe that says nothing", script: answer, early: true, until: fileThere("reports"), delay: 300 * time.Millisecond,
 			args: []string{"--prompt-file", "{{base}}/pipe"}, prep: func(t *testing.T, w *world) { mkfifo(t, w.base+"/pipe") }},
 		{name: "first request, no headers", script: `{"items":[],"delay_s":60}`, until: asked(1)},
 		{name: "stream", script: hang, until: asked(1), delay: 200 * time.Millisecond},
