@@ -27,7 +27,7 @@ mount -t overlay -o "lowerdir=$work/l,upperdir=$work/u,workdir=$work/w" overlay 
 b() { timeout "${BOUND:-300}" buildah --storage-driver "$driver" --root "$work/store" --runroot "$work/run" "$@"; }
 finish() {
   b umount --all >/dev/null 2>&1 || true
-  grep -o " $work/[^ ]*" /proc/self/mountinfo | sort -ru | while read -r m; do umount -l "$m" || true; done
+  for m in $(grep -o " $work/[^ ]*" /proc/self/mountinfo | sort -ru || true); do umount -l "$m" || true; done
   rm -rf --one-file-system "$work"
 }
 trap finish EXIT
