@@ -82,7 +82,7 @@ func opensOne(words []string) bool {
 		return false
 	}
 	switch words[0] {
-	case "exec", "resume", "fork", "review":
+	case "exec", "resume", "fork", "review", "sandbox":
 		return !slices.Contains(words, string(sandbox.FullAccess))
 	}
 	return false

@@ -62,7 +62,7 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 	if v := s.policy.Command(argv); v.Outcome == policy.Denied {
 		return exitError{code: runner.ExitPolicy, err: fmt.Errorf("policy forbids this command: %s", v.Reason)}
 	}
-	box, err := sandbox.Open(rt.ctx, conf.Spec)
+	box, err := rt.early.Open(rt.ctx, conf.Spec)
 	if err != nil {
 		return err
 	}
