@@ -71,7 +71,7 @@ func setupError(ctx context.Context, err error) error {
 
 func (b *Sandbox) open(ctx context.Context, first *ascent) error {
 	if first == nil {
-		first = launchFirst(&b.spec) // it starts while the paths are looked at
+		first = b.launch() // it starts while the paths are looked at
 	}
 	b.spec.Limits.Processes = withinRoom(b.spec.Limits.Processes)
 	first.spec = &b.spec
@@ -95,6 +95,14 @@ func (b *Sandbox) open(ctx context.Context, first *ascent) error {
 		b.proxy = newProxyListener(b.init.proxy)
 	}
 	return nil
+}
+
+// launch starts the init of the first way, with its group if limits want one.
+func (b *Sandbox) launch() *ascent {
+	if b.noGroup || !wantsGroup(b.spec.Limits) {
+		return launchFirst(&b.spec, nil)
+	}
+	return launchInGroup(&b.spec, b.spec.Limits)
 }
 
 // prepare resolves the Spec and makes what must be there before the init works.
@@ -140,6 +148,10 @@ func (b *Sandbox) prepare(first *ascent) error {
 func (b *Sandbox) makeGroup(first *ascent) {
 	l := b.spec.Limits
 	if b.group = first.takeGroup(l); b.group != nil || b.noGroup || !wantsGroup(l) {
+		return
+	}
+	if first.group == nil && first.groupErr != nil {
+		b.groupErr = first.groupErr
 		return
 	}
 	if b.group, b.groupErr = newGroup(l); b.group != nil && first.err == nil {
@@ -191,7 +203,7 @@ func (b *Sandbox) conn(ctx context.Context, outside bool) (*initConn, error) {
 	}
 	if outside && b.spec.Mode != FullAccess {
 		if b.outside == nil || b.outside.isLost() != nil {
-			l, err := launch(0)
+			l, err := launch(0, nil)
 			if err != nil {
 				return nil, fmt.Errorf("sandbox: starting an init: %w", err)
 			}
@@ -221,7 +233,7 @@ func (b *Sandbox) reopen(ctx context.Context) error {
 	if _, port, err := net.SplitHostPort(old.addr); err == nil {
 		p.ProxyPort = port // commands may have it in their environment
 	}
-	tried := launchFirst(&b.spec).climb(ctx, &p, b.group)
+	tried := launchFirst(&b.spec, b.group).climb(ctx, &p, b.group)
 	if tried.conn == nil {
 		return tried.err
 	}

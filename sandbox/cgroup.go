@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containerd/cgroups/v3"
@@ -38,6 +39,7 @@ type group struct {
 	v1       cgroup1.Cgroup
 	dir      string            // of v2
 	dirs     map[string]string // of v1, by controller
+	home     map[string]string // of v1: where this process is; nil when that cannot be seen
 	children bool              // v2: every command gets a group of its own
 	procs    int64             // limit of processes, without what the init needs
 
@@ -156,7 +158,7 @@ func newGroup1(name string, cpu bool) (*group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
 	}
-	parents := map[string]string{}
+	parents, home := map[string]string{}, map[string]string{}
 	var subsystems []cgroup1.Subsystem
 	needed := []cgroup1.Subsystem{
 		cgroup1.NewMemory(cgroupRoot, cgroup1.OptionalSwap(), cgroup1.IgnoreModules("kmem", "kmem.tcp")), cgroup1.NewPids(cgroupRoot),
@@ -170,7 +172,7 @@ func newGroup1(name string, cpu bool) (*group, error) {
 		parent := own[c]
 		dir := filepath.Join(cgroupRoot, c, parent)
 		if _, err := os.Stat(dir); err != nil {
-			parent, dir = "/", filepath.Join(cgroupRoot, c)
+			parent, dir, home = "/", filepath.Join(cgroupRoot, c), nil
 		}
 		if err := unix.Access(dir, unix.W_OK); err != nil {
 			if c != "cpuacct" {
@@ -180,6 +182,9 @@ func newGroup1(name string, cpu bool) (*group, error) {
 		}
 		sweepGroups(dir)
 		parents[c] = parent
+		if home != nil {
+			home[c] = dir
+		}
 		subsystems = append(subsystems, s)
 	}
 	at := func(c cgroup1.Name) (string, error) {
@@ -193,7 +198,7 @@ func newGroup1(name string, cpu bool) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &group{v1: v1, dirs: map[string]string{}}
+	g := &group{v1: v1, dirs: map[string]string{}, home: home}
 	for c, parent := range parents {
 		g.dirs[c] = filepath.Join(cgroupRoot, c, parent, name)
 	}
@@ -247,6 +252,43 @@ func removeGroups(dir string) {
 	_ = unix.Rmdir(dir)
 }
 
+// enter has the process that the calling thread starts next begin its life in the
+// group; leave must be called by the same thread, locked to its goroutine, after
+// that. inside is false where it cannot: then add is the way, for which the kernel
+// may wait long.
+func (g *group) enter(sys *syscall.SysProcAttr) (inside bool, leave func() error) {
+	leave = func() error { return nil }
+	switch {
+	case g == nil || g.v1 != nil && g.home == nil:
+		return false, leave
+	case g.v1 == nil:
+		f, err := os.OpenFile(g.leaf(), unix.O_DIRECTORY|unix.O_PATH, 0)
+		if err != nil {
+			return false, leave
+		}
+		sys.UseCgroupFD, sys.CgroupFD = true, int(f.Fd())
+		return true, f.Close
+	}
+	// A thread that moves itself waits for nobody, and its child is where it is.
+	move := func(dirs map[string]string) error {
+		for c := range g.dirs {
+			if err := os.WriteFile(filepath.Join(dirs[c], "tasks"), []byte("0"), 0); err != nil {
+				return fmt.Errorf("sandbox: the control group of a thread: %w", err)
+			}
+		}
+		return nil
+	}
+	return move(g.dirs) == nil, func() error { return move(g.home) }
+}
+
+// leaf is the folder of v2 that holds the init.
+func (g *group) leaf() string {
+	if g.children {
+		return filepath.Join(g.dir, "init")
+	}
+	return g.dir
+}
+
 // add moves the init into the group, before it starts anything.
 func (g *group) add(pid int) error {
 	if g == nil {
@@ -255,11 +297,7 @@ func (g *group) add(pid int) error {
 	if g.v1 != nil {
 		return g.v1.AddProc(uint64(pid))
 	}
-	dir := g.dir
-	if g.children {
-		dir = filepath.Join(dir, "init")
-	}
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	return os.WriteFile(filepath.Join(g.leaf(), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
 // kill ends every process of the group.

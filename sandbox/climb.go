@@ -52,24 +52,27 @@ func cloneFlags(s *Spec) uintptr {
 	return flags
 }
 
-// launchFirst starts the init of the first way; it waits for its plan.
-func launchFirst(s *Spec) *ascent {
+// launchFirst starts the init of the first way, in the group if there is one; it
+// waits for its plan.
+func launchFirst(s *Spec, g *group) *ascent {
 	a := &ascent{spec: s}
 	if s.Mode == FullAccess {
-		a.launched, a.err = launch(0)
+		a.launched, a.err = launch(0, g)
 	} else {
-		a.launched, a.err = launch(cloneFlags(s) | unix.CLONE_NEWUSER)
+		a.launched, a.err = launch(cloneFlags(s)|unix.CLONE_NEWUSER, g)
 	}
 	return a
 }
 
-// join makes a group for the init and begins to move it there: the kernel takes
-// its time for that.
-func (a *ascent) join() {
-	a.group, a.groupErr = newGroup(Limits{})
-	if a.group != nil && a.err == nil {
-		a.launched.join(a.group)
+// launchInGroup is launchFirst in a group that is made for it.
+func launchInGroup(s *Spec, l Limits) *ascent {
+	g, err := newGroup(l)
+	a := launchFirst(s, g)
+	a.group, a.groupErr = g, err
+	if g != nil && a.err == nil {
+		a.launched.join(g)
 	}
+	return a
 }
 
 // takeGroup gives the group to the sandbox, with its limits. There is none when
@@ -107,13 +110,13 @@ func (a *ascent) climb(ctx context.Context, p *confine.Plan, g *group) *outcome 
 		return o
 	}
 	if confine.HasCapability(unix.CAP_SYS_ADMIN) {
-		l, err := launch(cloneFlags(a.spec))
+		l, err := launch(cloneFlags(a.spec), g)
 		o.plan.UserNS = false
 		if o.try(ctx, l, err, confine.LayerMount) || ctx.Err() != nil {
 			return o
 		}
 	}
-	l, err := launch(0)
+	l, err := launch(0, g)
 	o.plan.UserNS, o.plan.Namespaces = false, false
 	o.try(ctx, l, err, "")
 	return o
@@ -128,8 +131,10 @@ func (o *outcome) try(ctx context.Context, l *launched, err error, layer string)
 			l.join(o.group)
 		}
 		err = l.configure(ctx, &o.plan)
-		if aerr := <-l.joined; err == nil && aerr != nil {
-			err = fmt.Errorf("sandbox: moving the init into its control group: %w", aerr)
+		if l.joined != nil {
+			if aerr := <-l.joined; err == nil && aerr != nil {
+				err = fmt.Errorf("sandbox: moving the init into its control group: %w", aerr)
+			}
 		}
 		if err != nil {
 			err = errors.Join(err, l.c.stop())

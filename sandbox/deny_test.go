@@ -207,7 +207,7 @@ func TestUserNamespaceWithoutMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.plan.UID++
-	o := launchFirst(&b.spec).climb(testContext(t), &b.plan, nil)
+	o := launchFirst(&b.spec, nil).climb(testContext(t), &b.plan, nil)
 	b.init = o.conn
 	r := b.makeReport(o)
 	missing := missingOf(r, DefaultRequire)

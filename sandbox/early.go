@@ -27,11 +27,7 @@ var usual = Spec{Mode: WorkspaceWrite}
 func StartEarly() *Early {
 	e := &Early{first: make(chan *ascent, 1)}
 	first := e.first
-	go func() {
-		a := launchFirst(&usual)
-		a.join()
-		first <- a
-	}()
+	go func() { first <- launchInGroup(&usual, Limits{}) }()
 	return e
 }
 

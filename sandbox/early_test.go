@@ -3,8 +3,11 @@
 package sandbox
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,5 +128,36 @@ func TestEarlyBadSpec(t *testing.T) {
 	}
 	if err := early.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The init begins its life in the group, or is moved there; this process, whose
+// thread was there for a moment, is not: whoever ends the group would end it.
+func TestGroupHoldsTheInitAlone(t *testing.T) {
+	_, ws, _ := world(t)
+	for range 20 {
+		box := openBox(t, Spec{Mode: WorkspaceWrite, Workspace: ws, Limits: DefaultLimits()})
+		if box.group == nil {
+			t.Skip("no group can be made here")
+		}
+		for _, dir := range box.group.folders() {
+			pids := map[string]bool{}
+			err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+				if err != nil || d.Name() != "cgroup.procs" {
+					return err
+				}
+				b, err := os.ReadFile(p)
+				for _, pid := range strings.Fields(string(b)) {
+					pids[pid] = true
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !pids[strconv.Itoa(box.init.proc.Pid)] || pids[strconv.Itoa(os.Getpid())] {
+				t.Errorf("%s holds %v; the init is %d, this process %d", dir, pids, box.init.proc.Pid, os.Getpid())
+			}
+		}
 	}
 }

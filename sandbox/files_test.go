@@ -416,7 +416,7 @@ func openAlone(t *testing.T, s Spec) *Sandbox {
 		t.Fatal(err)
 	}
 	o := &outcome{plan: b.plan, failed: map[string]confine.LayerFailure{}}
-	l, err := launch(0)
+	l, err := launch(0, nil)
 	if !o.try(testContext(t), l, err, "") {
 		t.Fatal(o.err)
 	}

@@ -238,7 +238,7 @@ func TestLandlockVersions(t *testing.T) {
 				}
 				o := &outcome{plan: b.plan, failed: map[string]confine.LayerFailure{}}
 				o.plan.UserNS, o.plan.Namespaces = !alone, !alone
-				l, err := launch(flags)
+				l, err := launch(flags, nil)
 				if !o.try(testContext(t), l, err, "") {
 					t.Fatal(o.err)
 				}

@@ -113,11 +113,15 @@ func (t *tailWriter) String() string {
 type launched struct {
 	c        *initConn
 	planPipe *os.File
-	joined   chan error // the result of moving it into the group, once that has begun
+	inside   *group     // where it began its life
+	joined   chan error // the result of moving it into another one, once that has begun
 }
 
-// join begins to move the init into the group.
+// join begins to move the init into the group, unless it is there.
 func (l *launched) join(g *group) {
+	if l.inside == g {
+		return
+	}
 	before := l.joined
 	l.joined = make(chan error, 1)
 	go func(result chan<- error) {
@@ -128,8 +132,9 @@ func (l *launched) join(g *group) {
 	}(l.joined)
 }
 
-// launch starts an init with the namespaces of flags.
-func launch(flags uintptr) (*launched, error) {
+// launch starts an init with the namespaces of flags, in the group where that can
+// be.
+func launch(flags uintptr, g *group) (*launched, error) {
 	ours, theirs, err := confine.WirePair()
 	if err != nil {
 		return nil, err
@@ -147,7 +152,7 @@ func launch(flags uintptr) (*launched, error) {
 		return nil, errors.Join(err, theirs.Close(), w.Close(), planR.Close(), planW.Close())
 	}
 	c := &initConn{wire: w, dead: make(chan struct{}), pending: map[uint32]*entry{}}
-	err = c.run(flags, theirs, planR, errW)
+	inside, err := c.run(flags, g, theirs, planR, errW)
 	err = errors.Join(err, theirs.Close(), planR.Close(), errW.Close())
 	if err != nil {
 		return nil, errors.Join(err, w.Close(), planW.Close(), errR.Close())
@@ -156,15 +161,19 @@ func launch(flags uintptr) (*launched, error) {
 		_, _ = io.Copy(&c.stderr, errR) // ends with the init
 		_ = errR.Close()
 	}()
-	return &launched{c: c, planPipe: planW}, nil
+	l := &launched{c: c, planPipe: planW}
+	if inside {
+		l.inside = g
+	}
+	return l, nil
 }
 
 // run starts the process and waits for it on one thread: the kernel kills the
 // init when the thread that forked it ends.
-func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
+func (c *initConn) run(flags uintptr, g *group, control, plan, stderr *os.File) (inside bool, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	sys := &syscall.SysProcAttr{Cloneflags: flags, Setsid: true}
 	if flags&unix.CLONE_NEWPID != 0 {
@@ -181,7 +190,18 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 		// Never unlocked: the thread must not be used for anything else, and ends
 		// with this goroutine, after the init.
 		runtime.LockOSThread()
+		var leave func() error
+		inside, leave = g.enter(sys)
 		p, err := os.StartProcess("/proc/self/exe", []string{confine.InitName}, attr)
+		if err != nil && sys.UseCgroupFD { // no clone3, or not into this group
+			sys.UseCgroupFD, inside = false, false
+			p, err = os.StartProcess("/proc/self/exe", []string{confine.InitName}, attr)
+		}
+		if lerr := leave(); lerr != nil && err == nil { // whoever ends the group would end this process
+			_ = p.Kill()
+			_, _ = p.Wait()
+			err = lerr
+		}
 		c.proc = p
 		result <- err
 		if err != nil {
@@ -193,7 +213,8 @@ func (c *initConn) run(flags uintptr, control, plan, stderr *os.File) error {
 		}
 		close(c.dead)
 	}()
-	return errors.Join(<-result, null.Close())
+	err = errors.Join(<-result, null.Close())
+	return inside, err
 }
 
 // configure sends the plan and waits until the init is ready.
