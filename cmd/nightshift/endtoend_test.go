@@ -309,3 +309,12 @@ func partsText(raw json.RawMessage) string {
 	}
 	return strings.Join(texts, "\n")
 }
+
+// notShort skips a long test under -short, which the pass with the race detector
+// uses: the programs this one watches are built without.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long, and all in programs without the race detector")
+	}
+}

@@ -51,6 +51,7 @@ exit $code`
 // run ends in time with the work done, says what could not be written, and leaves
 // the old file or a whole one, never a part or a temporary.
 func TestFaultDiskFull(t *testing.T) {
+	notShort(t)
 	const first = `{"items":[{"message":"I begin."},{"call":"exec_command","call_id":"a","args":{"cmd":"seq 20000","max_output_tokens":20000}}]}`
 	long := first + "\n" + `{"items":[{"message":"` + strings.Repeat("x", 200_000) + `"}]}`
 	for _, c := range []struct {
@@ -159,6 +160,7 @@ func (w *world) cleanAfter(t *testing.T) {
 // TestFaultDiskFullLogin: a login whose renewal cannot be kept is not spent, and
 // works when there is room again.
 func TestFaultDiskFullLogin(t *testing.T) {
+	notShort(t)
 	w, tokens := killWorld(t)
 	w.play(t, sayHello)
 	p := process{args: []string{"exec", "--json", "Do it."}, dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute, wrap: w.smallDisk(t, w.home, "64k", true)}
@@ -177,6 +179,7 @@ func TestFaultDiskFullLogin(t *testing.T) {
 // TestFaultDiskFullBatch: a batch whose folder is full says so; the same command
 // goes on when there is room again, and pays nothing twice that was kept.
 func TestFaultDiskFullBatch(t *testing.T) {
+	notShort(t)
 	w := newWorld(t)
 	w.layOut(t, scenario{Model: "gpt-5.5"})
 	var tasks strings.Builder

@@ -75,6 +75,7 @@ func downs() map[string]func(t *testing.T) string {
 // TestFaultCollectorDown: a collector that is down loses telemetry and nothing
 // else. The run says how much, and ends within the flush timeout.
 func TestFaultCollectorDown(t *testing.T) {
+	notShort(t)
 	for name, down := range downs() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,6 +103,7 @@ func TestFaultCollectorDown(t *testing.T) {
 // TestFaultTokensDown: a login that is due and cannot be renewed is kept as it
 // is, the run ends in time with 5, and the login works when the endpoint does.
 func TestFaultTokensDown(t *testing.T) {
+	notShort(t)
 	for name, down := range downs() {
 		t.Run(name, func(t *testing.T) {
 			if os.Getenv(roundsVariable) == "" && slices.Contains([]string{"says nothing", "trickles"}, name) {

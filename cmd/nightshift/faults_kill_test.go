@@ -80,6 +80,7 @@ func (w *world) busyEnv(tokens *runnertest.Tokens) []string {
 // what it had recorded can be resumed, the login works, and the next run finds
 // no lock and cleans up.
 func TestFaultKill(t *testing.T) {
+	notShort(t)
 	w, tokens := killWorld(t)
 	w.play(t, busySession)
 	whole := process{args: w.busyArgs("Do it."), dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute}.run(t)
@@ -342,6 +343,7 @@ func (w *world) processes() []string {
 // TestFaultKillWhileWaiting kills a second runner that waits for the thread of
 // the first, and the first: the lock of a dead one holds nobody.
 func TestFaultKillWhileWaiting(t *testing.T) {
+	notShort(t)
 	w, tokens := killWorld(t)
 	w.play(t, sayHello)
 	if res := (process{args: []string{"exec", "--json", "Begin."}, dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute}).run(t); res.code != 0 {

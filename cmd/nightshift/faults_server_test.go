@@ -146,6 +146,7 @@ func badServers() []badServer {
 // TestFaultServer asks servers that lie, flood and stammer. The run ends in time
 // and within bounded memory, what it prints is JSON, and nothing is done twice.
 func TestFaultServer(t *testing.T) {
+	notShort(t)
 	lane := os.Getenv(roundsVariable) != ""
 	for _, c := range badServers() {
 		t.Run(c.name, func(t *testing.T) {

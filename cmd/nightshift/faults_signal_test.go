@@ -148,6 +148,7 @@ const signalBound = 7 * time.Second
 // TestFaultSignal sends SIGTERM in every phase of a run. Each ends in time with
 // exit code 143, closed items and complete reports, and leaves nothing.
 func TestFaultSignal(t *testing.T) {
+	notShort(t)
 	for _, p := range phases() {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -203,6 +204,7 @@ func TestFaultSignal(t *testing.T) {
 
 // TestFaultSignalTwice: a second signal ends everything at once.
 func TestFaultSignalTwice(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	w, proc := phaseWorld(t, phase{script: `{"items":[{"call":"exec_command","call_id":"a","args":{"cmd":"trap '' TERM INT HUP; touch {{ws}}/up; while :; do sleep 1; done","yield_time_ms":30000}}]}`})
 	var sent time.Time

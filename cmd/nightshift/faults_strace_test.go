@@ -22,6 +22,7 @@ func traced(strace string, args ...string) func(*exec.Cmd) {
 // file system and busy signal handlers do. A run does all of its work and reports
 // it, only later.
 func TestFaultStrace(t *testing.T) {
+	notShort(t)
 	strace, err := exec.LookPath("strace")
 	if err != nil || os.Getenv(roundsVariable) == "" {
 		t.Skip("tracing is slow; the lane does it, and installs strace")

@@ -38,6 +38,7 @@ func (w *world) redirect(t *testing.T, words string) func(*exec.Cmd) {
 // its work does it; one whose reader never reads ends at its limit, or at a
 // signal, and not before its reports are complete.
 func TestFaultStreams(t *testing.T) {
+	notShort(t)
 	const long = `{"items":[{"call":"exec_command","call_id":"a","args":{"cmd":"seq 40000","max_output_tokens":50000}}]}` + "\n" +
 		`{"items":[{"call":"exec_command","call_id":"b","args":{"cmd":"seq 40000; echo ran >> side.txt","max_output_tokens":50000}}]}` + "\n" + `{"items":[{"message":"done"}]}`
 	for _, c := range []struct {
@@ -113,6 +114,7 @@ func TestFaultStreams(t *testing.T) {
 // time with the signal's code and whole reports, leaves nothing, and can be
 // resumed.
 func TestFaultSignalAtRandom(t *testing.T) {
+	notShort(t)
 	w, tokens := killWorld(t)
 	w.play(t, busySession)
 	whole := process{args: w.busyArgs("Do it."), dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute}.run(t)
@@ -169,6 +171,7 @@ func TestFaultSignalAtRandom(t *testing.T) {
 // times a second, so that its system calls are interrupted all the time. It does
 // its work as if nothing had been.
 func TestFaultStorm(t *testing.T) {
+	notShort(t)
 	w, tokens := killWorld(t)
 	rounds := faultRounds(t, 2)
 	sent := 0

@@ -18,6 +18,7 @@ import (
 // run ends in time with a code that blames neither the command line nor the
 // model, and no process is left.
 func TestFaultProcessTable(t *testing.T) {
+	notShort(t)
 	if os.Geteuid() != 0 {
 		t.Skip("the limit counts every process of the user; only root can be another one")
 	}

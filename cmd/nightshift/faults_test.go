@@ -21,6 +21,7 @@ const faultEvents = 20
 // acts, in each way a connection can break. Whatever was sent before the break,
 // each action happens once, every item is closed once, and the run succeeds.
 func TestFaultMatrix(t *testing.T) {
+	notShort(t)
 	for cut := range faultEvents {
 		for _, way := range []string{"close", "reset"} {
 			if way == "reset" && cut%4 != 0 {

@@ -206,6 +206,7 @@ func (w *world) runCompared(t *testing.T, c compared, step comparedStep, program
 
 // TestCompatRecorded compares with what was recorded of the reference.
 func TestCompatRecorded(t *testing.T) {
+	notShort(t)
 	rules := readRules(t)
 	cases := comparedCases(t)
 	recorded := map[string]map[string]observation{}
