@@ -167,15 +167,10 @@ func (g *group) resetPeak() {
 
 // readNumber reads a file with one number; 0 if it cannot be read.
 func readNumber(file string) int64 {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return 0
+	if n, ok := numberIn(file); ok {
+		return n
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
+	return 0
 }
 
 // readField reads the number behind a name in a file of names and numbers.

@@ -102,25 +102,20 @@ func (b *Sandbox) launch() *ascent {
 	if b.noGroup || !wantsGroup(b.spec.Limits) {
 		return launchFirst(&b.spec, nil)
 	}
-	return launchInGroup(&b.spec, b.spec.Limits)
+	return launchInGroup(&b.spec)
 }
 
 // prepare resolves the Spec and makes what must be there before the init works.
 func (b *Sandbox) prepare(first *ascent) error {
-	grouped := make(chan struct{})
-	go func() {
-		defer close(grouped)
-		b.makeGroup(first)
-	}()
+	b.makeGroup(first)
 	r, err := resolve(&b.spec)
-	if err == nil {
-		err = b.tmp.make(&b.spec)
-	}
-	<-grouped
 	if err != nil {
 		return err
 	}
 	b.res = r
+	if err := b.tmp.make(&b.spec); err != nil {
+		return err
+	}
 	held, found, err := b.holds.hold(r.hold)
 	if err != nil {
 		return err
@@ -154,7 +149,7 @@ func (b *Sandbox) makeGroup(first *ascent) {
 		b.groupErr = first.groupErr
 		return
 	}
-	if b.group, b.groupErr = newGroup(l); b.group != nil && first.err == nil {
+	if b.group, b.groupErr = limitedGroup(l); b.group != nil && first.err == nil {
 		first.launched.join(b.group)
 	}
 }

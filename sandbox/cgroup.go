@@ -54,17 +54,22 @@ const initSlack = 64
 // wantsGroup tells whether limits are such as only a group can hold.
 func wantsGroup(l Limits) bool { return l.MemoryBytes > 0 || l.Processes > 0 || l.CPUPercent > 0 }
 
-// newGroup makes a group with limits below or beside the one this process is in.
-func newGroup(l Limits) (g *group, err error) {
+// newGroup makes a group, as yet without limits, below or beside the one this
+// process is in; cpu asks for one that can limit processor time.
+func newGroup(cpu bool) (*group, error) {
 	name := fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
 	switch cgroups.Mode() {
 	case cgroups.Unified:
-		g, err = newGroup2(name)
+		return newGroup2(name)
 	case cgroups.Legacy, cgroups.Hybrid:
-		g, err = newGroup1(name, l.CPUPercent > 0)
-	default:
-		err = errors.New("/sys/fs/cgroup is not there")
+		return newGroup1(name, cpu)
 	}
+	return nil, errors.New("/sys/fs/cgroup is not there")
+}
+
+// limitedGroup is newGroup with its limits.
+func limitedGroup(l Limits) (*group, error) {
+	g, err := newGroup(l.CPUPercent > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +103,16 @@ func (g *group) limit(l Limits) (err error) {
 // canLimitCPU tells whether the group can hold a limit of processor time.
 func (g *group) canLimitCPU() bool { return g.v1 == nil || g.dirs["cpu"] != "" }
 
+// visible is where the group at path, as /proc/self/cgroup names it, lies below top.
+// In a container that path is often one of the outside: then it is top, and not ok.
+func visible(top, path string) (dir string, ok bool) {
+	dir = filepath.Join(top, path)
+	if _, err := os.Stat(dir); err != nil {
+		return top, false
+	}
+	return dir, true
+}
+
 // newGroup2 tries the own group and the one above it: a group that holds
 // processes cannot hand its controllers down.
 func newGroup2(name string) (*group, error) {
@@ -105,8 +120,8 @@ func newGroup2(name string) (*group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(cgroupRoot, own)); err != nil {
-		own = "/" // in a container the path is that of the outside
+	if _, ok := visible(cgroupRoot, own); !ok {
+		own = "/"
 	}
 	var errs []error
 	for _, parent := range []string{own, filepath.Dir(own)} {
@@ -170,9 +185,9 @@ func newGroup1(name string, cpu bool) (*group, error) {
 	for _, s := range needed {
 		c := string(s.Name())
 		parent := own[c]
-		dir := filepath.Join(cgroupRoot, c, parent)
-		if _, err := os.Stat(dir); err != nil {
-			parent, dir, home = "/", filepath.Join(cgroupRoot, c), nil
+		dir, ok := visible(filepath.Join(cgroupRoot, c), parent)
+		if !ok {
+			parent, home = "/", nil
 		}
 		if err := unix.Access(dir, unix.W_OK); err != nil {
 			if c != "cpuacct" {

@@ -65,8 +65,8 @@ func launchFirst(s *Spec, g *group) *ascent {
 }
 
 // launchInGroup is launchFirst in a group that is made for it.
-func launchInGroup(s *Spec, l Limits) *ascent {
-	g, err := newGroup(l)
+func launchInGroup(s *Spec) *ascent {
+	g, err := newGroup(s.Limits.CPUPercent > 0)
 	a := launchFirst(s, g)
 	a.group, a.groupErr = g, err
 	if g != nil && a.err == nil {

@@ -27,7 +27,7 @@ var usual = Spec{Mode: WorkspaceWrite}
 func StartEarly() *Early {
 	e := &Early{first: make(chan *ascent, 1)}
 	first := e.first
-	go func() { first <- launchInGroup(&usual, Limits{}) }()
+	go func() { first <- launchInGroup(&usual) }()
 	return e
 }
 

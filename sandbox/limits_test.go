@@ -264,7 +264,7 @@ func TestGroupsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g, err := newGroup(DefaultLimits())
+	g, err := limitedGroup(DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
+	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
 )
 
@@ -64,33 +64,22 @@ func processRoom(root string, want int64) (room int64, bounded bool) {
 // pidsGroups are the folders of the groups that may limit this process: of the
 // unified hierarchy, and of the old one for pids.
 func pidsGroups(root string) (dirs []string) {
-	b, err := os.ReadFile("/proc/self/cgroup")
+	old, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
 		return nil
 	}
-	for line := range strings.Lines(string(b)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		top := ""
-		switch {
-		case parts[1] == "":
-			top = root
-		case parts[1] == "pids":
-			top = filepath.Join(root, "pids")
-		default:
-			continue
-		}
-		dir := filepath.Join(top, parts[2])
-		if _, err := os.Stat(dir); err != nil {
-			dir = top // in a container the path is that of the outside
-		}
+	if unified != "" {
+		dir, _ := visible(root, unified)
+		dirs = append(dirs, dir)
+	}
+	if path, ok := old["pids"]; ok {
+		dir, _ := visible(filepath.Join(root, "pids"), path)
 		dirs = append(dirs, dir)
 	}
 	return dirs
 }
 
+// numberIn reads a file with one number; not ok where there is none.
 func numberIn(name string) (int64, bool) {
 	b, err := os.ReadFile(name)
 	if err != nil {

@@ -17,12 +17,13 @@ import (
 // procStat is the name and the parent of a process; parent is 0 where they cannot
 // be read.
 func procStat(pid int) (name string, parent int) {
-	const parentField = 4
-	name, text, err := sandbox.ProcStat(pid, parentField)
+	name, fields, err := sandbox.ProcStat(pid)
 	if err != nil {
 		return "", 0
 	}
-	parent, _ = strconv.Atoi(text) // 0 ends a search
+	if len(fields) > 1 {
+		parent, _ = strconv.Atoi(fields[1]) // 0 ends a search
+	}
 	return name, parent
 }
 

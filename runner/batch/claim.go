@@ -52,16 +52,12 @@ func thisProcess(token string) holder {
 // startTime is when a process began, in ticks since boot: with it a process
 // number names one process only. "" when there is no such process.
 func startTime(pid int) string {
-	const stateField, startField = 3, 22
-	_, state, err := sandbox.ProcStat(pid, stateField)
-	if err != nil || state == "Z" || state == "X" {
+	_, fields, err := sandbox.ProcStat(pid)
+	const state, start = 0, 22 - 3 // fields begins with the third, the state
+	if err != nil || len(fields) <= start || fields[state] == "Z" || fields[state] == "X" {
 		return ""
 	}
-	_, start, err := sandbox.ProcStat(pid, startField)
-	if err != nil {
-		return ""
-	}
-	return start
+	return fields[start]
 }
 
 // dead tells whether h is a process of the same pid namespace as me that is
