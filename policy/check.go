@@ -217,12 +217,12 @@ func wrongType(v *node, typ string) string {
 		if approvalOf(v) != "" {
 			return ""
 		}
-		return oneOf(approvalWords[:]) + " or { granular = { … } }"
+		return oneOf(ApprovalPolicies[:]) + " or { granular = { … } }"
 	case "approvals":
 		if v.kind == kArray && !slices.ContainsFunc(v.items, func(i *node) bool { return approvalOf(i) == "" }) {
 			return ""
 		}
-		return "a list of " + strings.TrimPrefix(oneOf(approvalWords[:]), "one of ") + " or { granular = { … } }"
+		return "a list of " + strings.TrimPrefix(oneOf(ApprovalPolicies[:]), "one of ") + " or { granular = { … } }"
 	case "feature":
 		if v.kind == kBool || v.kind == kTable && (v.fields["enabled"] == nil || v.fields["enabled"].kind == kBool) {
 			return ""
@@ -248,13 +248,14 @@ var guarantees = [...]string{
 	"resources-limited",
 }
 
-var approvalWords = [...]string{"untrusted", "on-failure", "on-request", "never"}
+// ApprovalPolicies are the words of approval_policy.
+var ApprovalPolicies = [...]string{"untrusted", "on-failure", "on-request", "never"}
 
 // approvalOf is the word of an approval policy, "granular" for the table form,
 // "" if it is none.
 func approvalOf(v *node) string {
 	switch {
-	case v.kind == kString && slices.Contains(approvalWords[:], v.text):
+	case v.kind == kString && slices.Contains(ApprovalPolicies[:], v.text):
 		return v.text
 	case v.kind == kTable && len(v.fields) == 1 && v.fields["granular"] != nil && v.fields["granular"].kind == kTable:
 		for name, f := range v.fields["granular"].fields {

@@ -128,7 +128,7 @@ func typeSchema(typ string) map[string]any {
 			"required":             []string{"granular"},
 			"additionalProperties": false,
 		}
-		one := map[string]any{"anyOf": []any{map[string]any{"enum": slices.Clone(approvalWords[:])}, granular}}
+		one := map[string]any{"anyOf": []any{map[string]any{"enum": slices.Clone(ApprovalPolicies[:])}, granular}}
 		if name == "approvals" {
 			return map[string]any{"type": "array", "minItems": 1, "items": one}
 		}

@@ -12,8 +12,8 @@ PROGRAMS = {"ours": os.environ["NIGHTSHIFT"], "reference": os.environ["REFERENCE
 
 class Session:
     """What one process asked for. The server finds it by the path it was given."""
-    def __init__(self, calls=0, deltas=0, command="true", watch=False):
-        self.calls, self.deltas, self.command, self.watch = calls, deltas, command, watch
+    def __init__(self, calls=0, deltas=0, command="true", watch=False, wrap=()):
+        self.calls, self.deltas, self.command, self.watch, self.wrap = calls, deltas, command, watch, list(wrap)
         self.first = self.last = self.process = None
         self.count = self.sent = self.pss = 0
 
@@ -56,8 +56,7 @@ class Bench:
         os.mkdir(home)
         scripted.configure(home, url)
         env = scripted.environment(self.base, home)
-        program = PROGRAMS[who] if isinstance(PROGRAMS[who], list) else [PROGRAMS[who]]
-        argv = program + [url] if who == "floor" else program + ["exec", "--json", "--ephemeral"] + args + ["hi"]
+        argv = session.wrap + [PROGRAMS[who]] + ([url] if who == "floor" else ["exec", "--json", "--ephemeral"] + args + ["hi"])
         session.start = time.monotonic()
         session.process = subprocess.Popen(argv, cwd=self.base + "/ws", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return session
@@ -145,12 +144,7 @@ def asked(b):
     server = ("127.0.0.1", str(b.server.server_address[1]))
     for who in ("ours", "reference"):
         trace = "%s/trace.%s" % (b.base, who)
-        usual = PROGRAMS[who]
-        PROGRAMS[who] = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o", trace, usual]
-        try:
-            b.once(who, ["-s", "read-only"], calls=1)
-        finally:
-            PROGRAMS[who] = usual
+        b.once(who, ["-s", "read-only"], calls=1, wrap=["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o", trace])
         with open(trace, errors="replace") as f:
             others = sorted({(a, port) for port, a in ADDRESS.findall(f.read())} - {server})
         print("addresses %s reached besides the model's: %s" % (who, ", ".join("%s port %s" % x for x in others) or "none"))

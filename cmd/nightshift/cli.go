@@ -78,14 +78,7 @@ func parse(rt *runtime, args []string) (runnable, error) {
 // opensOne tells whether the command opens one sandbox for its task, so that it
 // is worth beginning before anything was read.
 func opensOne(words []string) bool {
-	if len(words) == 0 {
-		return false
-	}
-	switch words[0] {
-	case "exec", "resume", "fork", "review", "sandbox":
-		return !slices.Contains(words, string(sandbox.FullAccess))
-	}
-	return false
+	return len(words) > 0 && (execCommands[words[0]] || words[0] == "sandbox") && !slices.Contains(words, string(sandbox.FullAccess))
 }
 
 // commandGrammar returns the part of the grammar that words need: one command when

@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/nightshift-ci/nightshift/policy"
 )
 
 // The reference's command line is not quite what a grammar library reads: exec
@@ -51,9 +53,6 @@ var shortNames = map[string]string{
 }
 
 var longAliases = map[string]string{"--experimental-json": "--json", "--yolo": "--dangerously-bypass-approvals-and-sandbox"}
-
-// approvalPolicies are the values of -a before the command.
-var approvalPolicies = []string{"untrusted", "on-failure", "on-request", "never"}
 
 // execCommands are the words that are read with execShapes.
 var execCommands = map[string]bool{"exec": true, "e": true, "resume": true, "fork": true, "review": true}
@@ -111,8 +110,8 @@ func splitCommand(args []string) (front []string, command string, rest []string,
 			}
 			i++
 		}
-		if name == "--ask-for-approval" && !slices.Contains(approvalPolicies, value) {
-			return nil, "", nil, usageError("invalid value '%s' for '%s' [possible values: %s]", value, w, strings.Join(approvalPolicies, ", "))
+		if name == "--ask-for-approval" && !slices.Contains(policy.ApprovalPolicies[:], value) {
+			return nil, "", nil, usageError("invalid value '%s' for '%s' [possible values: %s]", value, w, strings.Join(policy.ApprovalPolicies[:], ", "))
 		}
 		front = append(front, flagWord(name, value, shape.value))
 	}
