@@ -36,24 +36,12 @@ func downs() map[string]func(t *testing.T) string {
 		},
 		"says nothing": silent,
 		"resets": func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = l.Close() })
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					if tcp, ok := c.(*net.TCPConn); ok {
-						_ = tcp.SetLinger(0)
-					}
-					_ = c.Close()
+			return accepting(t, func(c net.Conn) {
+				if tcp, ok := c.(*net.TCPConn); ok {
+					_ = tcp.SetLinger(0)
 				}
-			}()
-			return l.Addr().String()
+				_ = c.Close()
+			})
 		},
 		"fails": answering(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }),
 		"refers": answering(func(w http.ResponseWriter, r *http.Request) {

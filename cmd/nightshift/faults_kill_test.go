@@ -76,6 +76,29 @@ func (w *world) busyEnv(tokens *runnertest.Tokens) []string {
 	return append(w.env(), "TMPDIR="+w.base+"/tmp", "CODEX_REFRESH_TOKEN_URL_OVERRIDE="+tokens.URL)
 }
 
+// undisturbed is the run of a busy session that nobody ends.
+func (w *world) undisturbed(t *testing.T, tokens *runnertest.Tokens) result {
+	t.Helper()
+	whole := process{args: w.busyArgs("Do it."), dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute}.run(t)
+	if whole.code != 0 {
+		t.Fatalf("the run ends with %d when nobody ends it\n%s\n%s", whole.code, excerptOf(whole.stdout), excerptOf(whole.stderr))
+	}
+	return whole
+}
+
+// wholeRun tells what is missing of a busy session that was to end well.
+func (w *world) wholeRun(t *testing.T, res result, when string) {
+	t.Helper()
+	if res.code != 0 {
+		t.Errorf("%s: exit code %d\nstdout:\n%s\nstderr:\n%s", when, res.code, excerptOf(res.stdout), excerptOf(res.stderr))
+	}
+	checkEvents(t, caseExpect{ItemsClosed: true}, res.lines(t))
+	w.wholeReports(t, w.base+"/reports", 0, when)
+	if list, err := os.ReadFile(w.ws + "/list.txt"); err != nil || string(list) != "zero\none\n" {
+		t.Errorf("%s: the command did %q (%v)", when, list, err)
+	}
+}
+
 // TestFaultKill kills runs at random instants. Nothing of a killed run lives on,
 // what it had recorded can be resumed, the login works, and the next run finds
 // no lock and cleans up.
@@ -83,10 +106,7 @@ func TestFaultKill(t *testing.T) {
 	notShort(t)
 	w, tokens := killWorld(t)
 	w.play(t, busySession)
-	whole := process{args: w.busyArgs("Do it."), dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute}.run(t)
-	if whole.code != 0 {
-		t.Fatalf("the run ends with %d when nobody kills it\n%s\n%s", whole.code, excerptOf(whole.stdout), excerptOf(whole.stderr))
-	}
+	whole := w.undisturbed(t, tokens)
 	usual := w.homeFiles(t)
 	rounds := faultRounds(t, killRounds)
 	phases := map[string]int{}

@@ -44,6 +44,12 @@ func asked(n int) func(*world) bool {
 // silent listens on a port and never answers.
 func silent(t *testing.T) string {
 	t.Helper()
+	return accepting(t, func(c net.Conn) { t.Cleanup(func() { _ = c.Close() }) })
+}
+
+// accepting listens on a port and hands every connection to each.
+func accepting(t *testing.T, each func(net.Conn)) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,7 @@ func silent(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			t.Cleanup(func() { _ = c.Close() })
+			each(c)
 		}
 	}()
 	return l.Addr().String()

@@ -52,14 +52,7 @@ func TestFaultStrace(t *testing.T) {
 				}
 				t.Logf("FAULT %s | 1 | exit code %d, %s", c.name, res.code, res.took.Round(10*time.Millisecond))
 				when := fmt.Sprintf("round %d", i)
-				if res.code != 0 {
-					t.Errorf("%s: exit code %d\nstdout:\n%s\nstderr:\n%s", when, res.code, excerptOf(res.stdout), excerptOf(res.stderr))
-				}
-				checkEvents(t, caseExpect{ItemsClosed: true}, res.lines(t))
-				w.wholeReports(t, w.base+"/reports", 0, when)
-				if list, err := os.ReadFile(w.ws + "/list.txt"); err != nil || string(list) != "zero\none\n" {
-					t.Errorf("%s: the command did %q (%v)", when, list, err)
-				}
+				w.wholeRun(t, res, when)
 				if raw, err := os.ReadFile(w.home + "/auth.json"); err != nil || !strings.Contains(string(raw), tokens.Refresh()) {
 					t.Errorf("%s: the login was not kept (%v)", when, err)
 				}

@@ -117,10 +117,7 @@ func TestFaultSignalAtRandom(t *testing.T) {
 	notShort(t)
 	w, tokens := killWorld(t)
 	w.play(t, busySession)
-	whole := process{args: w.busyArgs("Do it."), dir: w.ws, env: w.busyEnv(tokens), timeout: time.Minute}.run(t)
-	if whole.code != 0 {
-		t.Fatalf("the run ends with %d when nobody ends it\n%s\n%s", whole.code, excerptOf(whole.stdout), excerptOf(whole.stderr))
-	}
+	whole := w.undisturbed(t, tokens)
 	usual := w.homeFiles(t)
 	rounds := faultRounds(t, killRounds)
 	signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
@@ -192,14 +189,7 @@ func TestFaultStorm(t *testing.T) {
 		}
 		res := p.run(t)
 		when := fmt.Sprintf("round %d", i)
-		if res.code != 0 {
-			t.Errorf("%s: exit code %d\nstdout:\n%s\nstderr:\n%s", when, res.code, excerptOf(res.stdout), excerptOf(res.stderr))
-		}
-		checkEvents(t, caseExpect{ItemsClosed: true}, res.lines(t))
-		w.wholeReports(t, w.base+"/reports", 0, when)
-		if list, err := os.ReadFile(w.ws + "/list.txt"); err != nil || string(list) != "zero\none\n" {
-			t.Errorf("%s: the command did %q (%v)", when, list, err)
-		}
+		w.wholeRun(t, res, when)
 		w.cleanAfter(t)
 		w.git(t, w.ws, "checkout", "-q", "list.txt")
 		if err := os.Remove(w.ws + "/new.txt"); err != nil {
