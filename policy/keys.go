@@ -13,7 +13,7 @@ const (
 	ignored projectRule = iota
 	// free: a project may set it.
 	free
-	// tighter: a project may only make it stricter (see tighten.go).
+	// tighter: a project may only make it stricter (see projectLayers).
 	tighter
 )
 

@@ -370,37 +370,5 @@ func FuzzPlain(f *testing.F) {
 				t.Errorf("JSON changed its value: %q, %q", s, p)
 			}
 		}
-		for _, size := range []int{1, 3, 7} {
-			var out bytes.Buffer
-			w := NewPlainWriter(&out)
-			for rest := []byte(s); len(rest) > 0; {
-				n := min(size, len(rest))
-				_, _ = w.Write(rest[:n])
-				rest = rest[n:]
-			}
-			_ = w.Flush()
-			inLog(t, "PlainWriter", out.String())
-			if len(s) < plainLine && out.String() != p {
-				t.Errorf("in pieces of %d: %q, whole: %q", size, out.String(), p)
-			}
-		}
 	})
-}
-
-// A command that stands at a border of what the writer keeps is found too.
-func TestPlainWriterLongLines(t *testing.T) {
-	var out bytes.Buffer
-	w := NewPlainWriter(&out)
-	line := strings.Repeat("x", plainLine-1) + "::error::y" + strings.Repeat("z", 3*plainLine) + "\n::error::w"
-	for rest := []byte(line); len(rest) > 0; {
-		n := min(4096, len(rest))
-		if _, err := w.Write(rest[:n]); err != nil {
-			t.Fatal(err)
-		}
-		rest = rest[n:]
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	inLog(t, "PlainWriter", out.String())
 }

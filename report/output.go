@@ -83,9 +83,6 @@ var formats = []Format{
 	{Name: "github-output", Help: "GitHub step outputs", Append: true, render: single(renderGitHubOutput)},
 }
 
-// Formats lists the formats in the order they are documented.
-func Formats() []Format { return append([]Format(nil), formats...) }
-
 // DirOutputs are the files of --report-dir, with names relative to it. The log
 // itself (events.jsonl) is written by [NewJSONL] while the run goes on.
 func DirOutputs() []Output {

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"io"
 	"strconv"
 	"strings"
 	"unicode"
@@ -151,55 +149,4 @@ func PlainLine(s string, max int) string {
 	}
 	runes := []rune(s)
 	return string(runes[:max]) + "… [" + strconv.Itoa(len(runes)-max) + " more]"
-}
-
-// PlainWriter makes a stream of outside text inert before it reaches w. It
-// holds back an unfinished line, up to 64 KiB, so that a command cannot be
-// smuggled in two writes; Flush writes what is held.
-type PlainWriter struct {
-	w    io.Writer
-	line []byte
-}
-
-// NewPlainWriter returns a writer to w.
-func NewPlainWriter(w io.Writer) *PlainWriter { return &PlainWriter{w: w} }
-
-const plainLine = 64 << 10
-
-// Write passes whole lines on.
-func (p *PlainWriter) Write(b []byte) (int, error) {
-	p.line = append(p.line, b...)
-	end := bytes.LastIndexAny(p.line, "\n\r") + 1
-	if end > 0 && end == len(p.line) && p.line[end-1] == '\r' {
-		end-- // its newline may come with the next write
-	}
-	switch {
-	case end > 0:
-		if err := p.emit(p.line[:end]); err != nil {
-			return 0, err
-		}
-		p.line = append(p.line[:0], p.line[end:]...)
-	case len(p.line) >= plainLine:
-		// A very long line is broken: the rest starts a new one.
-		if err := p.emit(append(p.line, '\n')); err != nil {
-			return 0, err
-		}
-		p.line = p.line[:0]
-	}
-	return len(b), nil
-}
-
-// Flush writes the unfinished line.
-func (p *PlainWriter) Flush() error {
-	if len(p.line) == 0 {
-		return nil
-	}
-	err := p.emit(p.line)
-	p.line = p.line[:0]
-	return err
-}
-
-func (p *PlainWriter) emit(b []byte) error {
-	_, err := io.WriteString(p.w, Plain(string(b)))
-	return err
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -92,7 +93,7 @@ func FuzzItem(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) {
 		seen := &memory{}
 		n := 0
-		o := Options{NewID: func() string { n++; return itoa(n) }, Log: event.NewLog(nil, nil, seen)}
+		o := Options{NewID: func() string { n++; return strconv.Itoa(n) }, Log: event.NewLog(nil, nil, seen)}
 		r := &run{Options: o, log: o.Log, clock: &clock{}}
 		if !json.Valid([]byte(raw)) {
 			return // the client has seen to that

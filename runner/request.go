@@ -6,15 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/model"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // quote is s as JSON text.
 func quote(s string) json.RawMessage { return rawItem(s).Raw }

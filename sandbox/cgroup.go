@@ -5,10 +5,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +23,7 @@ import (
 )
 
 // Control groups: the only limits that hold for a tree as a whole, and the only
-// figures that are exact. Where none can be made, watch_linux.go and rlimits do
+// figures that are exact. Where none can be made, confine/watch.go and rlimits do
 // what they can and the report says so.
 
 const (
@@ -361,14 +359,6 @@ func (g *group) remove() error {
 		time.Sleep(confine.KillRound)
 	}
 	return err
-}
-
-// folders are the group's own, one for each hierarchy.
-func (g *group) folders() []string {
-	if g.v2 != nil {
-		return []string{g.dir}
-	}
-	return slices.Sorted(maps.Values(g.dirs))
 }
 
 // name says which interface carries the limits.

@@ -4,8 +4,10 @@ package sandbox
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -276,4 +278,12 @@ func TestGroupsAreRemoved(t *testing.T) {
 			t.Errorf("%s was not swept", stale)
 		}
 	}
+}
+
+// folders are the group's own, one for each hierarchy.
+func (g *group) folders() []string {
+	if g.v2 != nil {
+		return []string{g.dir}
+	}
+	return slices.Sorted(maps.Values(g.dirs))
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -114,7 +115,7 @@ func confineMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 4
 	}
-	x, err := b.Foreground(ctx, Command{Argv: fs.Args(), Dir: cwd, Env: CleanEnv(os.Environ())}, Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	x, err := b.Foreground(ctx, Command{Argv: fs.Args(), Dir: cwd, Env: plainEnv(os.Environ())}, Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if cerr := b.Close(); err == nil {
 		err = cerr
 	}
@@ -123,6 +124,16 @@ func confineMain(args []string) int {
 		return 1
 	}
 	return x.Code
+}
+
+// plainEnv is the part of environ that programs need in order to start. Which
+// variables the commands of a run get is decided by package policy.
+func plainEnv(environ []string) []string {
+	names := []string{"PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "PWD"}
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return !slices.Contains(names, name)
+	})
 }
 
 var protectNames = []string{".git", ".codex", ".agents", ".aws"}

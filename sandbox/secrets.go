@@ -1,9 +1,6 @@
 package sandbox
 
-import (
-	"path/filepath"
-	"strings"
-)
+import "path/filepath"
 
 // DefaultDeny lists the paths that no command has a reason to read: the
 // credential store of the runner, private keys, tokens of clouds, registries and
@@ -67,96 +64,4 @@ var systemSecrets = []string{
 	"/etc/rancher/k3s/k3s.yaml", "/etc/kubernetes/admin.conf", "/etc/kubernetes/pki", "/var/lib/kubelet/pki",
 	"/etc/gitlab-runner/config.toml", "/etc/buildkite-agent/buildkite-agent.cfg", "/var/lib/jenkins/secrets", "/var/jenkins_home/secrets",
 	"/etc/docker/key.json", "/var/lib/docker", "/var/lib/containerd", "/var/lib/cloud/instance/user-data.txt",
-}
-
-// CleanEnv returns environ without what could hold a secret or lead to a
-// service of the host: names that speak of keys, tokens and passwords, the CI
-// service's own variables, agent and display sockets, and values with a
-// password inside a URL. It is the answer where no policy says better.
-func CleanEnv(environ []string) []string {
-	var out []string
-	for _, kv := range environ {
-		name, value, ok := strings.Cut(kv, "=")
-		if ok && name != "" && !secretName(name) && !urlWithPassword(value) {
-			out = append(out, kv)
-		}
-	}
-	return out
-}
-
-var secretPrefixes = []string{
-	"ACTIONS_", "GITHUB_", "INPUT_", "STATE_", "SSH_", "DBUS_", "DOCKER_", "CONTAINER_HOST", "KUBE", "VAULT_", "WAYLAND_",
-	"XAUTH", "GPG_", "GNUPG", "AWS_CONTAINER_", "AWS_WEB_IDENTITY", "AZURE_", "ARM_CLIENT", "GOOGLE_APPLICATION", "CLOUDSDK_",
-	"SYSTEM_ACCESS", "BUILDKITE_AGENT_", "CODEX_", "OPENAI_", "ANTHROPIC_", "NIGHTSHIFT_",
-}
-
-var secretWords = []string{
-	"KEY", "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "AUTH", "PRIVATE", "COOKIE", "SIGNATURE", "CERTIFICATE", "WEBHOOK", "DSN",
-}
-
-var secretSegments = map[string]bool{
-	"PASS": true, "PWD": true, "PAT": true, "JWT": true, "SAS": true, "CREDS": true, "CRED": true, "NETRC": true, "PIN": true,
-}
-
-// hostNames are variables that name a place or service of the host.
-var hostNames = map[string]bool{
-	"DISPLAY": true, "XDG_RUNTIME_DIR": true, "XDG_SESSION_ID": true, "TMUX": true, "TMUX_PANE": true, "STY": true, "TMPDIR": true,
-	"TEMP": true, "TMP": true, "LD_PRELOAD": true, "NOTIFY_SOCKET": true, "LISTEN_FDS": true, "LISTEN_PID": true, "LISTEN_FDNAMES": true,
-	"SUDO_ASKPASS": true, "GIT_ASKPASS": true, "MAIL": true, "WATCHDOG_USEC": true, "WATCHDOG_PID": true, "INVOCATION_ID": true, "JOURNAL_STREAM": true,
-}
-
-// plainNames only look like secrets.
-var plainNames = map[string]bool{
-	"PWD": true, "OLDPWD": true, "GIT_AUTHOR_NAME": true, "GIT_AUTHOR_EMAIL": true, "GIT_AUTHOR_DATE": true,
-}
-
-func secretName(name string) bool {
-	up := strings.ToUpper(name)
-	if plainNames[up] {
-		return false
-	}
-	if hostNames[up] {
-		return true
-	}
-	for _, p := range secretPrefixes {
-		if strings.HasPrefix(up, p) {
-			return true
-		}
-	}
-	for _, w := range secretWords {
-		if strings.Contains(up, w) {
-			return true
-		}
-	}
-	for _, s := range strings.FieldsFunc(up, func(r rune) bool { return r == '_' || r == '.' || r == '-' }) {
-		if secretSegments[s] {
-			return true
-		}
-	}
-	return false
-}
-
-// urlWithPassword reports whether a value holds scheme://user:password@host.
-func urlWithPassword(v string) bool {
-	for {
-		_, rest, ok := strings.Cut(v, "://")
-		if !ok {
-			return false
-		}
-		authority := rest
-		if i := strings.IndexAny(rest, "/?# \t\n\"'"); i >= 0 {
-			authority = rest[:i]
-		}
-		if user, _, ok := cutLast(authority, "@"); ok && user != "" {
-			return true
-		}
-		v = rest
-	}
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }

@@ -39,9 +39,6 @@ const (
 	ClassScript        = "script"
 )
 
-// Classes returns the table, for manuals and tests.
-func Classes() []Class { return append([]Class(nil), classes[:]...) }
-
 var classes = [...]Class{
 	{ClassBadRequest, false, "400: the service refuses the request as it is",
 		"the service's answer names the part it refuses; check model, provider and tool settings"},

@@ -15,7 +15,7 @@ import (
 // of a Go program and nothing else, so it may only make raw system calls on
 // memory that was prepared before. No allocation, no growing stack, no write
 // barrier, no call that is not nosplit. Everything to be done is therefore data:
-// a list of calls that script_linux.go builds in plain Go. The technique is that
+// a list of calls that script.go builds in plain Go. The technique is that
 // of syscall.forkAndExecInChild; a second start of the whole program, which it
 // replaces, costs several milliseconds a command.
 
