@@ -302,7 +302,7 @@ func durationOf(v *node) (time.Duration, error) {
 		}
 		return d, nil
 	}
-	return 0, fmt.Errorf("%s is no duration", v)
+	return 0, fmt.Errorf("%s is not a duration", v)
 }
 
 // sizeOf reads bytes, or a number with a unit.
@@ -311,7 +311,7 @@ func sizeOf(v *node) (int64, error) {
 		return v.number, nil
 	}
 	if v.kind != kString {
-		return 0, fmt.Errorf("%s is no size", v)
+		return 0, fmt.Errorf("%s is not a size", v)
 	}
 	text := strings.TrimSpace(v.text)
 	for _, u := range []struct {
@@ -324,11 +324,11 @@ func sizeOf(v *node) (int64, error) {
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 		if err != nil || n < 0 || n > (1<<63-1)/u.factor {
-			return 0, fmt.Errorf("%q is no size", v.text)
+			return 0, fmt.Errorf("%q is not a size", v.text)
 		}
 		return n * u.factor, nil
 	}
-	return 0, fmt.Errorf("%q is no size", v.text)
+	return 0, fmt.Errorf("%q is not a size", v.text)
 }
 
 // suggestKey names the nearest known key in the same table, or the only other

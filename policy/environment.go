@@ -205,7 +205,7 @@ func matchesName(pattern, name string) bool {
 	// A variable's name may hold a slash, which a star does not match.
 	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
 	if err != nil {
-		return pattern == name // a pattern that is no glob is a name
+		return pattern == name // a pattern that is not a glob is a name
 	}
 	return ok
 }

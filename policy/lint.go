@@ -59,7 +59,7 @@ func Lint(kind, path string, data []byte) []*Error {
 	if kind == "requirements" {
 		l.name = "requirements"
 		ld.require(q, l, true)
-		// A requirement for machines where somebody can be asked is no mistake.
+		// A requirement for machines where somebody can be asked is not a mistake.
 		before := len(ld.errs)
 		ld.consistent(q)
 		ld.errs = append(

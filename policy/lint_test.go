@@ -13,7 +13,7 @@ func TestLint(t *testing.T) {
 	}{
 		{"config", "modle = 1\nmodel = 2\n[mcp_servers.x]\n", []string{":1:1: unknown key", ":2:1: \"model\" must be a string", ":3:14: mcp_servers.x needs command or url"}},
 		{"config", "model_provider = \"elsewhere\"\nmodel_instructions_file = \"elsewhere.md\"\n", nil},
-		{"requirements", "allowed_sandbox_modes = [\"workspace-write\"]\nnosuch = 1\n[features]\nhoks = true\n[experimental_network]\nallowed_domains = [\"http://x\"]\n", []string{"must include \"read-only\"", ":2:1: unknown requirement \"nosuch\"", "unknown feature \"hoks\"", "is no host name"}},
+		{"requirements", "allowed_sandbox_modes = [\"workspace-write\"]\nnosuch = 1\n[features]\nhoks = true\n[experimental_network]\nallowed_domains = [\"http://x\"]\n", []string{"must include \"read-only\"", ":2:1: unknown requirement \"nosuch\"", "unknown feature \"hoks\"", "is not a host name"}},
 		{"requirements", "allowed_approval_policies = [\"on-request\"]\n", nil},
 		{"rules", "prefix_rule(pattern=[])\nprefix_rule(pattern=[\"a\"], match=[\"b\"])\n", []string{":1:1: prefix_rule: pattern is empty", ":2:1: prefix_rule: match example"}},
 	} {

@@ -194,7 +194,7 @@ func badMatcher(m *node) string {
 	}
 	v := m.fields[m.keys[0]]
 	if v.kind != kString {
-		return "has a matcher that is no string"
+		return "has a matcher that is not a string"
 	}
 	switch m.keys[0] {
 	case "exact", "prefix":

@@ -286,7 +286,7 @@ func badDomain(pattern string) string {
 		return "has a wildcard that is not a whole first label"
 	}
 	if _, err := rules.NormalHost(host); err != nil {
-		return "is no host name or address"
+		return "is not a host name or address"
 	}
 	if badPort {
 		return "has a bad port"
@@ -388,7 +388,7 @@ type HostDecision struct {
 func (p *Policy) Host(name string, port int, method string) HostDecision {
 	host, err := rules.NormalHost(name)
 	if err != nil {
-		return HostDecision{Reason: fmt.Sprintf("%q is no host name", name)}
+		return HostDecision{Reason: fmt.Sprintf("%q is not a host name", name)}
 	}
 	where := host + ":" + strconv.Itoa(port)
 	n := p.config.Sandbox.Network

@@ -76,7 +76,7 @@ func (b *builder) exporter(name string) Exporter {
 		return bad(t, "has no endpoint", "")
 	}
 	if u, err := url.Parse(e.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return bad(t, fmt.Sprintf("endpoint %q is no http or https URL", e.Endpoint), "")
+		return bad(t, fmt.Sprintf("endpoint %q is not an http or https URL", e.Endpoint), "")
 	}
 	for _, header := range sortedKeys(e.Headers) {
 		e.Headers[header] = b.expandVariables(e.Headers[header])

@@ -10,7 +10,7 @@ import (
 
 // Replay hands the records of a log to sinks and closes them, as the run did.
 // The bytes they write are those of the live run. A log that breaks off is no
-// error: the sinks say so ([Summary].Complete). A line that is no record is an
+// error: the sinks say so ([Summary].Complete). A line that is not a record is an
 // error that names the line; what came before it has been handed on, and the
 // sinks are closed all the same.
 func Replay(ctx context.Context, r io.Reader, sinks ...event.Sink) error {

@@ -169,7 +169,7 @@ func TestCompactionEndpoint(t *testing.T) {
 	}
 	short := func(req model.Request) (model.Response, error) {
 		out := model.Response{Usage: event.Usage{Input: 900, Output: 50}}
-		for _, it := range req.Input { // the service keeps messages that are no answers
+		for _, it := range req.Input { // the service keeps messages that are not answers
 			if o, err := readItem(it); err == nil && o.Type == "message" && o.Role != "assistant" {
 				out.Items = append(out.Items, it)
 			}

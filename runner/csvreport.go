@@ -13,7 +13,7 @@ import (
 )
 
 // rowReport is what the worker of one row hands in. A nil *rowReport belongs to
-// a run that is no worker. It is safe for concurrent use.
+// a run that is not a worker. It is safe for concurrent use.
 type rowReport struct {
 	job    *csvJob
 	itemID string

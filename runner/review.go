@@ -40,7 +40,7 @@ type review struct {
 }
 
 // finishReview turns the model's last message into the one message of a review
-// and its findings. An answer that is no such JSON is passed through.
+// and its findings. An answer in another form is passed through.
 func (r *run) finishReview() {
 	text := r.final
 	rv := &review{}

@@ -86,7 +86,7 @@ type Options struct {
 	row *rowReport
 	// role is that of a sub-agent: its model and effort go before the run's.
 	role policy.AgentRole
-	// HTTP reaches MCP servers that are no processes; nil is a default client
+	// HTTP reaches MCP servers that are not processes; nil is a default client
 	// without a proxy.
 	HTTP *http.Client
 	// Diag takes diagnostics of the runner itself; the zero value drops them.

@@ -78,7 +78,7 @@ func resolveSchema(data []byte, doc any) (*jsonschema.Resolved, error) {
 	}
 	draft, ok := drafts[strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(schema.Schema, "http://"), "https://"), "#")]
 	if !ok {
-		return nil, fmt.Errorf("/$schema: %q is no draft of JSON Schema that is known here", schema.Schema)
+		return nil, fmt.Errorf("/$schema: %q is not a draft of JSON Schema that nightshift knows", schema.Schema)
 	}
 	schema.Schema = draft
 	return schema.Resolve(nil)

@@ -38,7 +38,7 @@ var (
 		"propertyNames", "unevaluatedItems", "unevaluatedProperties", "$defs", "definitions"}
 	// tables are those of both kinds that hold schemas by name.
 	tables = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
-	// distant are references that are no pointers into the same document.
+	// distant are references that are not pointers into the same document.
 	distant = []string{"$dynamicRef", "$recursiveRef"}
 )
 

@@ -5,7 +5,7 @@ package sandbox
 import "testing"
 
 // Kept files can be read, and neither changed nor replaced; the folder around
-// them stays as it was. Names that do not exist, or lie in no root, are no error.
+// them stays as it was. Names that do not exist, or lie in no root, are not errors.
 func TestKeep(t *testing.T) {
 	_, ws, out := world(t)
 	put(t, ws+"/out/log", "line")

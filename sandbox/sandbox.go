@@ -159,9 +159,9 @@ type Spec struct {
 	// folders they point to, unless such a path is itself listed in Write.
 	ProtectNames []string
 	// Keep are single paths in writable roots that stay as they are: readable,
-	// neither changed nor replaced. A missing path is no error and is not kept.
+	// neither changed nor replaced. A missing path is not an error and is not kept.
 	Keep []string
-	// Deny are paths that cannot be read. A missing path is no error.
+	// Deny are paths that cannot be read. A missing path is not an error.
 	Deny []string
 	// Reveal are paths below a denied folder that stay readable.
 	Reveal []string

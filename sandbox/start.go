@@ -235,7 +235,7 @@ func refusal(m *confine.RefusedMessage, argv []string) error {
 	case e == unix.EACCES:
 		se.Reason = "may not be executed"
 	case e == unix.ENOEXEC:
-		se.Reason = "is no program this machine can run (a script needs a first line with #!)"
+		se.Reason = "is not a program that this machine can run (a script needs a first line with #!)"
 	case e == unix.E2BIG:
 		se.Reason = "its arguments and environment are too long for the kernel"
 	}
@@ -252,7 +252,7 @@ type stepError struct {
 func (e *stepError) Error() string { return e.text }
 func (e *stepError) Unwrap() error { return e.cause }
 
-// feed copies stdin to the command. A command that does not read it is no error,
+// feed copies stdin to the command. A command that does not read it is not an error,
 // nor is one that ends before all is read.
 func (p *Process) feed(r io.Reader) {
 	_, _ = io.Copy(p, r)

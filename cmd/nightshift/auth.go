@@ -306,7 +306,7 @@ func readBounded(ctx context.Context, r io.Reader, limit int64, wait time.Durati
 	select {
 	case res := <-done:
 		if res.err == nil && int64(len(res.text)) > limit {
-			return nil, fmt.Errorf("more than %d bytes, which is no login", limit)
+			return nil, fmt.Errorf("more than %d bytes, too long for a login", limit)
 		}
 		return res.text, res.err
 	case <-timer.C:

@@ -21,7 +21,7 @@ const (
 	maxScript = 1 << 30
 )
 
-// pipeWait bounds the wait for an input that is no ordinary file. A process
+// pipeWait bounds the wait for an input that is not an ordinary file. A process
 // substitution is a good input; a named pipe that somebody left in a workspace
 // never says anything.
 const pipeWait = 5 * time.Second

@@ -73,7 +73,7 @@ func (c *applyPatchCmd) apply(rt *runtime, set *tool.Set, text string) error {
 		}
 		var said string
 		if err := json.Unmarshal(res.Output, &said); err != nil {
-			return fmt.Errorf("the answer of apply_patch is no text: %w", err)
+			return fmt.Errorf("the answer of apply_patch is not text: %w", err)
 		}
 		if res.Status == event.Completed {
 			_, err := fmt.Fprintln(rt.stdout, said)

@@ -44,7 +44,7 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 	if len(argv) > 0 && argv[0] == "--" {
 		argv = argv[1:]
 	} else if len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
-		return usageError("%w", &hintError{fmt.Errorf("unknown flag %s", argv[0]), "see `nightshift sandbox --help`; a program whose name begins with - goes behind --"})
+		return usageError("%w", &hintError{fmt.Errorf("unknown flag %s", argv[0]), "see `nightshift sandbox --help`; a program whose name begins with - goes after --"})
 	}
 	if len(argv) == 0 {
 		return usageError("sandbox: no command given; use `nightshift sandbox -- CMD…`")

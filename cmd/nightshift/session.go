@@ -299,7 +299,7 @@ func insideGit(dir string) bool {
 	for {
 		git := filepath.Join(dir, ".git")
 		if fi, err := os.Stat(git); err == nil {
-			// An empty folder of that name is no repository, for git neither.
+			// An empty folder of that name is not a repository to git either.
 			if _, err := os.Stat(filepath.Join(git, "HEAD")); err == nil || fi.Mode().IsRegular() {
 				return true
 			}

@@ -72,5 +72,5 @@ func quoteList(words []string) string {
 }
 
 // quote writes s as a Starlark string; its escapes are those of Go but for
-// bytes that are no UTF-8, which rules files cannot hold.
+// bytes that are not UTF-8, which rules files cannot hold.
 func quote(s string) string { return strconv.Quote(s) }

@@ -218,7 +218,7 @@ func wrapperOf(name string) (wrapper, bool) {
 	return wrapper{any: true}, slices.Contains(looseWrappers, name)
 }
 
-// textOptions are options of programs that are no wrappers but run their value
+// textOptions are options of programs that are not wrappers but run their value
 // as a command line.
 var textOptions = map[string][]string{
 	"tar":    {"--to-command", "--use-compress-program", "-I", "--rsh-command", "--info-script", "--new-volume-script", "-F", "--checkpoint-action"},

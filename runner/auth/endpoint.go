@@ -167,7 +167,7 @@ var refusals = map[string]struct{ class, text string }{
 }
 
 // judge sorts an answer. Error codes count whatever the status is; a body that
-// is no login never does.
+// is not a login never does.
 func (p *endpoint) judge(resp *http.Response, text []byte) (renewed, *failure) {
 	code, fields := readAnswer(text)
 	status := resp.StatusCode
@@ -212,7 +212,7 @@ func (p *endpoint) judge(resp *http.Response, text []byte) (renewed, *failure) {
 	return n, nil
 }
 
-// senseless is a 200 that is no login. It is not tried again in this refresh:
+// senseless is a 200 that is not a login. It is not tried again in this refresh:
 // the endpoint may have spent the token.
 func (p *endpoint) senseless(how string) *failure {
 	f := p.transient(ClassRefreshBadAnswer, "the token endpoint answered HTTP 200 "+how)
@@ -238,7 +238,7 @@ func (p *endpoint) refused(class, what, how string) *failure {
 }
 
 // readAnswer reads the string fields of an answer and its error code, which
-// stands in one of several places. fields is nil if the text is no object.
+// stands in one of several places. fields is nil if the text is not an object.
 func readAnswer(text []byte) (code string, fields map[string]string) {
 	var body map[string]json.RawMessage
 	if json.Unmarshal(text, &body) != nil || body == nil {

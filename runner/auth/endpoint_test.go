@@ -107,7 +107,7 @@ func TestRefreshFailures(t *testing.T) {
 	}
 }
 
-// TestRefreshRecovers shows that a failure that passes is no failure.
+// TestRefreshRecovers shows that a failure that passes is not a failure.
 func TestRefreshRecovers(t *testing.T) {
 	for name, bad := range map[string]runnertest.TokenAnswer{
 		"500":     {Status: 500},

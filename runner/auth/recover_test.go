@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOddFiles are things with the name auth.json that are no login. None hangs.
+// TestOddFiles are things with the name auth.json that are not logins. None hangs.
 func TestOddFiles(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"folder":        func(p string) error { return os.Mkdir(p, 0o700) },

@@ -156,7 +156,7 @@ func (c *Credential) renewLocked(f *flight, l *lock, r renewal, said *event.Auth
 		return nil, fail
 	}
 	if fail != nil {
-		// The answer is no login, but it replaced the refresh token: that much
+		// The answer is not a login, but it replaced the refresh token: that much
 		// is kept, or the next run has nothing.
 		n = renewed{refresh: n.refresh}
 	}

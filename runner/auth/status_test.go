@@ -91,7 +91,7 @@ func TestInspectKnowsDeadLogins(t *testing.T) {
 	}
 }
 
-// TestImport: only if missing; force otherwise; nothing that is no login.
+// TestImport: only if missing; force otherwise; nothing that is not a login.
 func TestImport(t *testing.T) {
 	seed, other := []byte(chatgptFile("a")), []byte(apiKeyFile)
 	ctx := context.Background()

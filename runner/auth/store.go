@@ -67,12 +67,12 @@ type snapshot struct {
 	target string // the real file
 	raw    []byte
 	traits traits
-	bundle *bundle // nil if raw is no bundle
+	bundle *bundle // nil if raw is not a bundle
 	bad    error   // why it is none
 }
 
 // read reads auth.json. A missing file is fs.ErrNotExist; a file that is no
-// bundle is no error here.
+// bundle is not an error here.
 func (s *store) read() (*snapshot, error) {
 	target, err := s.disk.Resolve(s.path)
 	if err != nil {
@@ -144,7 +144,7 @@ func reason(err error) error {
 // reseedHint is what to do when only a new login helps.
 const reseedHint = "sign in on a workstation with `codex login`, then store its auth.json again: `nightshift auth import --force < auth.json`"
 
-// corrupt makes an error of a file that is no login.
+// corrupt makes an error of a file that is not a login.
 func (s *store) corrupt(problem error) *Error {
 	return &Error{Class: ClassCorrupt, Message: fmt.Sprintf("%s %v", s.path, problem), hint: reseedHint}
 }

@@ -15,7 +15,7 @@ const authAPI = "https://auth.openai.com/api/accounts"
 
 // tokenAccount returns the account of the token in force. For a personal token
 // the service is asked once per run, and no request goes out before it has
-// answered: an unknown token is no credential.
+// answered: an unknown token is not a credential.
 func (c *Credential) tokenAccount(ctx context.Context) (string, error) {
 	if !isPersonal(c.choice.secret) {
 		jwt, _ := readJWT(c.choice.secret)

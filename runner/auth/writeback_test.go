@@ -51,7 +51,7 @@ func TestWriteback(t *testing.T) {
 	}
 }
 
-// TestWritebackTriedAgain: a failure is no end; Close tries again.
+// TestWritebackTriedAgain: a failure is not an end; Close tries again.
 func TestWritebackTriedAgain(t *testing.T) {
 	r := newRig(t, -time.Hour)
 	o := &outside{down: 1}

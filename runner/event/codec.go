@@ -107,14 +107,14 @@ var decoders = map[Kind]func([]byte) (Event, error){
 	KindRunCompleted: reader[RunCompleted],
 }
 
-// DecodeError is a line of a log that is no record.
+// DecodeError is a line of a log that is not a record.
 type DecodeError struct {
 	Line int // from 1
 	Err  error
 }
 
 func (e *DecodeError) Error() string {
-	return fmt.Sprintf("line %d is no record of an event log: %v", e.Line, e.Err)
+	return fmt.Sprintf("line %d is not a record of an event log: %v", e.Line, e.Err)
 }
 func (e *DecodeError) Unwrap() error { return e.Err }
 
@@ -123,7 +123,7 @@ func (e *DecodeError) Hint() string {
 	return "an event log is what --events FILE or --report-dir DIR (events.jsonl) wrote; the stream of --json is none"
 }
 
-// Decode reads JSONL records one by one. A line that is no record yields an
+// Decode reads JSONL records one by one. A line that is not a record yields an
 // error that names the line number, and ends the sequence. Lines may be of any
 // length; one is held in memory at a time.
 func Decode(r io.Reader) iter.Seq2[Record, error] {

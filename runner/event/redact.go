@@ -241,7 +241,7 @@ func (r *Redactor) Mask(text string) string {
 
 // MaskJSON masks in one encoded JSON value: in every string, in names of
 // members, and in numbers. The result is valid JSON of the same shape; a line
-// without a secret is returned as it is. A line that is no JSON comes back as
+// without a secret is returned as it is. A line that is not JSON comes back as
 // one JSON string, masked.
 //
 // The vocabulary of this package (names of fields, kinds of events, …) is never

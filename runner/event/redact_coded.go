@@ -52,7 +52,7 @@ func encodeHex(text string, secret int) coded {
 	return c
 }
 
-// Classes of bytes that are no digits: those that may stand between digits, and
+// Classes of bytes that are not digits: those that may stand between digits, and
 // all others.
 const (
 	notDigit  = 64 // and greater
@@ -90,7 +90,7 @@ func classes(digits, separators, also string) (table [256]byte) {
 type codedIndex struct {
 	class *[256]byte
 	// gap returns the index of the digit that follows the gap at text[i:],
-	// len(text) if the text may go on with it, or -1 if it is no legal gap.
+	// len(text) if the text may go on with it, or -1 if it is not a legal gap.
 	gap      func(text []byte, i int) int
 	bits     uint // of a digit
 	anchor   int  // first digits that are looked up together

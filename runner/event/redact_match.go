@@ -62,7 +62,7 @@ func spellings(v string) []string {
 		// A terminal writes every line feed as a carriage return and a line feed.
 		list = append(list, unix, strings.ReplaceAll(unix, "\n", "\r\n"))
 	}
-	// Encoders put U+FFFD for each byte that is no UTF-8.
+	// Encoders put U+FFFD for each byte that is not UTF-8.
 	return append(list, string([]rune(v)))
 }
 

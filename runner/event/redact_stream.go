@@ -94,7 +94,7 @@ func (w *RedactWriter) advance(m *matcher, last bool) error {
 // keepBytes is how much of a long line may be decoded again with each write.
 const keepBytes = 4 << 10
 
-// forget drops written text up to a place that is no middle of a unit of any
+// forget drops written text up to a place that is not the middle of a unit of any
 // decoding: behind a line feed, or, in a long line, as computed.
 func (w *RedactWriter) forget() {
 	at := bytes.LastIndexByte(w.buf[:w.done], '\n') + 1

@@ -64,12 +64,12 @@ func readRefusal(event, text string) (said, error) {
 		return said{blocked: true, reason: text}, nil
 	case Stop:
 		if text == "" {
-			return said{}, errors.New("exit code 2 without a text for the model")
+			return said{}, errors.New("exit code 2 without a text on stderr for the model")
 		}
 		return said{blocked: true, reason: text}, nil
 	case PostToolUse:
 		if text == "" {
-			return said{}, errors.New("exit code 2 without a text for the model")
+			return said{}, errors.New("exit code 2 without a text on stderr for the model")
 		}
 		return said{replaced: true, output: text}, nil
 	}
@@ -85,7 +85,7 @@ func readOutput(event, text string) (said, error) {
 		case SessionStart, UserPromptSubmit:
 			return said{context: text}, nil
 		case Stop:
-			return said{}, errors.New("its output is no JSON")
+			return said{}, errors.New("its output is not JSON")
 		}
 		return said{}, nil // a remark
 	}
@@ -96,7 +96,7 @@ func readOutput(event, text string) (said, error) {
 		return said{}, fmt.Errorf("its output cannot be read: %w", err)
 	}
 	if d.More() {
-		return said{}, errors.New("its output goes on behind the JSON object")
+		return said{}, errors.New("its output goes on after the JSON object")
 	}
 	return a.judge(event)
 }
@@ -136,7 +136,7 @@ func (a answer) judge(event string) (said, error) {
 			return said{}, fmt.Errorf("updatedInput means nothing at %s", event)
 		}
 		if bytes.TrimSpace(s.Input)[0] != '{' {
-			return said{}, errors.New("its updatedInput is no object")
+			return said{}, errors.New("its updatedInput is not an object")
 		}
 		out.input = s.Input
 	}

@@ -120,7 +120,7 @@ type hook struct {
 // defaultTimeout is the reference's.
 const defaultTimeout = time.Minute
 
-// New checks all hooks. An unknown event or a matcher that is no pattern is an
+// New checks all hooks. An unknown event or a matcher that is not a pattern is an
 // error, since a hook that never runs lets everything through.
 func New(o Options) (*Runner, error) {
 	if o.Shell == "" {
@@ -304,7 +304,7 @@ func (r *Runner) toolInput(name string, t Tool) input {
 	in := r.input(name, t.TurnID)
 	in.ToolName, in.ToolInput, in.ToolUseID = t.Name, t.Input, t.UseID
 	if len(in.ToolInput) == 0 || !json.Valid(in.ToolInput) {
-		text, err := encode(string(t.Input)) // what the model wrote, though it is no JSON
+		text, err := encode(string(t.Input)) // what the model wrote, though it is not JSON
 		if err == nil {
 			in.ToolInput = text
 		}

@@ -132,7 +132,7 @@ func TestWhatHooksSay(t *testing.T) {
 		{PreToolUse, "kill -KILL $$", "blocked: the hook failed: ", "failed"},                                                                       // (closed)
 		{PreToolUse, js(`{"decision":"blo`), "blocked: the hook failed: its output cannot be read", "failed"},                                       // (closed)
 		{PreToolUse, js(`{"descision":"block"}`), `blocked: the hook failed: its output cannot be read: json: unknown field "descision"`, "failed"}, // (closed)
-		{PreToolUse, js(`{} {}`), "blocked: the hook failed: its output goes on behind the JSON object", "failed"},
+		{PreToolUse, js(`{} {}`), "blocked: the hook failed: its output goes on after the JSON object", "failed"},
 		{PreToolUse, js(`{"decision":"deny"}`), `blocked: the hook failed: its decision is "deny"`, "failed"},
 		{PreToolUse, js(`{"continue":false,"stopReason":"enough"}`), "ended: enough", "blocked"},                                                                      // (closed)
 		{PreToolUse, specific(PreToolUse, `"permissionDecision":"ask"`), "blocked: the hook failed: it asks for a decision, and nobody is there to decide", "failed"}, // (closed)
@@ -142,7 +142,7 @@ func TestWhatHooksSay(t *testing.T) {
 		{PreToolUse, js(`{"decision":"block","reason":"no"}`), "blocked: no", "blocked"},
 		{PreToolUse, specific(PreToolUse, `"permissionDecision":"deny","permissionDecisionReason":"never"`), "blocked: never", "blocked"},
 		{PreToolUse, specific(PreToolUse, `"permissionDecision":"allow","updatedInput":{"command":"ls"}`), `input: {"command":"ls"}`, "completed"},
-		{PreToolUse, specific(PreToolUse, `"permissionDecision":"allow","updatedInput":"ls"`), "blocked: the hook failed: its updatedInput is no object", "failed"},
+		{PreToolUse, specific(PreToolUse, `"permissionDecision":"allow","updatedInput":"ls"`), "blocked: the hook failed: its updatedInput is not an object", "failed"},
 		{PreToolUse, specific(PreToolUse, `"additionalContext":"careful"`), "context: careful", "completed"},
 		{PreToolUse, js(`{"systemMessage":"x","suppressOutput":true,"continue":true}`), "through", "completed"},
 		{PreToolUse, "yes '{' | head -c 3000000", "blocked: the hook failed: it printed more than 1048576 bytes", "failed"},

@@ -54,7 +54,7 @@ func parseAnswer(raw json.RawMessage) (answer, error) {
 	for _, one := range wire.Content {
 		b := block{raw: compact(one)}
 		if json.Unmarshal(one, &b) != nil || b.Type == "" {
-			return answer{}, errors.New("the server's answer holds content that is none")
+			return answer{}, errors.New("the server's answer holds an entry that is not a content block")
 		}
 		if b.Type == "audio" {
 			b = textBlock(noAudio)

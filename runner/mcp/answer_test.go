@@ -24,7 +24,7 @@ func TestAnswers(t *testing.T) {
 		"empty":      `[{"type":"input_text","text":"WALL"}]`,
 		"nothing":    `[{"type":"input_text","text":"WALL"}]`,
 		"badcontent": failed + `the server's answer is not of the form that the protocol asks for"}]`,
-		"nullblock":  failed + `the server's answer holds content that is none"}]`,
+		"nullblock":  failed + `the server's answer holds an entry that is not a content block"}]`,
 		"number":     failed + `the server's answer is not of the form that the protocol asks for"}]`,
 		"refused":    failed + `Mcp error: -32000: text"}]`,
 	} {

@@ -51,7 +51,7 @@ func functionSpec(name, description string, schema json.RawMessage) json.RawMess
 		Parameters  json.RawMessage `json:"parameters"`
 	}{"function", name, description, false, schema})
 	if err != nil {
-		return nil // only a schema that is no JSON fails, and it was read as JSON
+		return nil // only a schema that is not JSON fails, and it was read as JSON
 	}
 	return spec
 }
@@ -224,7 +224,7 @@ func objectArguments(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	if fields == nil {
-		return nil, errors.New("the arguments are no object")
+		return nil, errors.New("the arguments are not an object")
 	}
 	return raw, nil
 }

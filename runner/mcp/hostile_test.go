@@ -51,7 +51,7 @@ func TestStartFailures(t *testing.T) {
 	waitFor(t, rec, want)
 	for name, said := range map[string]string{
 		"silent": "startup_timeout_sec of 1s", "deaf": "startup_timeout_sec of 1s", "diesearly": "exit code 3; it said: cannot open [31m database",
-		"version": "1066-10-14", "notalist": "is no list", "endless": "more than 100 pages", "circle": "an earlier page", "missing": "program",
+		"version": "1066-10-14", "notalist": "is not a list", "endless": "more than 100 pages", "circle": "an earlier page", "missing": "program",
 		"neither": "neither a command nor a url", "banned": "/etc/requirements.toml:3", "off": "enabled",
 	} {
 		for _, e := range rec.all() {
@@ -84,7 +84,7 @@ func TestRequired(t *testing.T) {
 func TestNothingHoldsACall(t *testing.T) {
 	for behaviour, want := range map[string]string{
 		"stuck": "Caused by:\\n    timed out awaiting tools/call after 300ms", "dies": "exit code 7; it said: out of pears",
-		"flood": "messages that nobody asked for", "floodjunk": "lines that are no messages", "floodline": "a message of more than",
+		"flood": "messages that nobody asked for", "floodjunk": "lines that are not messages", "floodline": "a message of more than",
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			t.Parallel()

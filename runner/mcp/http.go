@@ -18,7 +18,7 @@ import (
 func (s *server) httpTransport() (sdk.Transport, error) {
 	endpoint, err := url.Parse(s.cfg.URL)
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" {
-		return nil, fmt.Errorf("its url %q is no HTTP address", s.cfg.URL)
+		return nil, fmt.Errorf("its url %q is not an HTTP address", s.cfg.URL)
 	}
 	header := http.Header{}
 	for name, value := range s.cfg.HTTPHeaders {

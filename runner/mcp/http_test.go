@@ -139,7 +139,7 @@ func TestHTTPFailures(t *testing.T) {
 	check(t, s.Ready(t.Context()))
 	said := map[string]string{
 		"gone": "refused", "hang": "startup_timeout_sec of 300ms", "endless": "", "junk": "", "unauthorized": "Unauthorized", "moved": "redirects",
-		"scheme": "no HTTP address", "notoken": "UNSET, which is not set", "noheader": "UNSET, which is not set", "split": "line break",
+		"scheme": "not an HTTP address", "notoken": "UNSET, which is not set", "noheader": "UNSET, which is not set", "split": "line break",
 	}
 	failed := 0
 	for range 200 {

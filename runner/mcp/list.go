@@ -126,7 +126,7 @@ func (s *server) page(ctx context.Context, method, field string, p *rawParams) (
 		return nil, "", err
 	}
 	var answer map[string]json.RawMessage
-	bad := fmt.Errorf("its answer to %s is no list", method)
+	bad := fmt.Errorf("its answer to %s is not a list", method)
 	if json.Unmarshal(raw, &answer) != nil {
 		return nil, "", bad
 	}

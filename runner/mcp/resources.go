@@ -186,7 +186,7 @@ func (s *Set) readResource(ctx context.Context, args resourceArguments) (json.Ra
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
-		return nil, errors.New("resources/read failed: the server's answer is no object")
+		return nil, errors.New("resources/read failed: the server's answer is not an object")
 	}
 	return encode(map[string]any{"server": args.Server, "uri": args.URI, "contents": fields["contents"]})
 }

@@ -48,7 +48,7 @@ func Specs(tools []tool.Tool) []json.RawMessage {
 		g.Tools = append(g.Tools, t.Spec())
 	}
 	for _, g := range order {
-		if spec, err := encode(g); err == nil { // fails only if a Spec is no JSON
+		if spec, err := encode(g); err == nil { // fails only if a Spec is not JSON
 			specs = append(specs, spec)
 		}
 	}

@@ -98,7 +98,7 @@ func encode(v any) ([]byte, error) {
 var (
 	errLongMessage = fmt.Errorf("it sent a message of more than %d bytes", maxMessage)
 	errFlood       = fmt.Errorf("it sent more than %d messages that nobody asked for", maxUnasked)
-	errJunk        = fmt.Errorf("it wrote more than %d lines that are no messages to its standard output", maxJunk)
+	errJunk        = fmt.Errorf("it wrote more than %d lines that are not messages to its standard output", maxJunk)
 )
 
 // frames hands on the lines of a server's standard output that are answers or

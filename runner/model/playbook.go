@@ -210,7 +210,7 @@ func (p *Playbook) Answer(method, path string, body []byte) (Plan, error) {
 	var sent struct {
 		Input []json.RawMessage `json:"input"`
 	}
-	// A body that is no request of ours has no tool outputs to capture from.
+	// A body that is not a request of ours has no tool outputs to capture from.
 	_ = json.Unmarshal(body, &sent)
 	plan, err := r.plan(n, toolOutputs(sent.Input))
 	if err != nil {

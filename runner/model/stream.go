@@ -141,7 +141,7 @@ func (r *reader) lives(t, delta string, hasDelta bool) bool {
 	return strings.HasPrefix(t, "response.")
 }
 
-// take handles an event that is no delta. Types it does not know are ignored.
+// take handles an event that is not a delta. Types it does not know are ignored.
 func (r *reader) take(kind string, data []byte) (*Response, *failure) {
 	switch kind {
 	case "error":
@@ -257,7 +257,7 @@ func (r *reader) finish(res responses.Response) (*Response, *failure) {
 	return &out, nil
 }
 
-// usageOf reads the token counts. A count below zero is no count.
+// usageOf reads the token counts. A count below zero is not a count.
 func usageOf(u responses.ResponseUsage) event.Usage {
 	return event.Usage{
 		Input:           max(u.InputTokens, 0),

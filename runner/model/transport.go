@@ -55,7 +55,7 @@ func httpClient(o Options) *http.Client {
 	return &h
 }
 
-// statusError is an answer that is no stream.
+// statusError is an answer that is not a stream.
 type statusError struct {
 	status int
 	header http.Header

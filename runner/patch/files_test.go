@@ -134,7 +134,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// TestSpecialFiles: what is no plain file, or a file of others too, is refused
+// TestSpecialFiles: what is not a plain file, or a file of others too, is refused
 // without waiting and without a change.
 func TestSpecialFiles(t *testing.T) {
 	t.Parallel()

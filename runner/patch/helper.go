@@ -32,7 +32,7 @@ const (
 
 // Classes of a Response with the stage Stopped.
 const (
-	ClassParse    = "parse"    // the text is no patch
+	ClassParse    = "parse"    // the text is not a patch
 	ClassRejected = "rejected" // a path may not be changed
 	ClassVerify   = "verify"   // the patch does not fit the files
 	ClassWrite    = "write"    // a file could not be written

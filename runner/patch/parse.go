@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// ParseError is a text that is no patch. Line counts from 1 for the
+// ParseError is a text that is not a patch. Line counts from 1 for the
 // "*** Begin Patch" line; 0 stands for the patch as a whole.
 type ParseError struct {
 	Line    int

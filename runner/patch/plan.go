@@ -279,7 +279,7 @@ func (v *verifier) target(p place) (*file, error) {
 }
 
 // look returns the state of a path. The error says why the path can never be
-// changed: it is no regular file, or not only this file.
+// changed: it is not a regular file, or not only this file.
 func (v *verifier) look(p place) (*file, error) {
 	if f, ok := v.seen[p.path]; ok {
 		return f, nil

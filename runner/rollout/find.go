@@ -72,7 +72,7 @@ func (s *Store) Last(cwd string) (Info, error) {
 }
 
 // List returns the threads, last written first, at most limit (0: all). Files
-// that are no threads are left out.
+// that are not threads are left out.
 func (s *Store) List(limit int) ([]Info, error) {
 	files, err := s.files(nil)
 	if err != nil {
@@ -151,7 +151,7 @@ func describe(f threadFile) (Info, error) {
 	var l line
 	var m sessionMeta
 	if err := json.Unmarshal(text, &l); err != nil || l.Type != typeMeta {
-		return Info{}, fmt.Errorf("%s holds no thread: its first line is no session_meta", f.path)
+		return Info{}, fmt.Errorf("%s holds no thread: its first line is not a session_meta", f.path)
 	}
 	if err := json.Unmarshal(l.Payload, &m); err != nil {
 		return Info{}, fmt.Errorf("%s holds no thread: %w", f.path, err)

@@ -70,7 +70,7 @@ func (s *Store) load(b *builder, path string, end int64, depth int) error {
 var errStop = errors.New("no further lines are wanted")
 
 // eachLine calls f for every line that is not empty, without its newline. An
-// error of f ends it; errStop is no error.
+// error of f ends it; errStop is not an error.
 func eachLine(path string, f func([]byte) error) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -225,7 +225,7 @@ func (t *Tokens) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	req.Body = body.String()
-	// A body that is no JSON is refused below: its token is empty.
+	// A body that is not JSON is refused below: its token is empty.
 	_ = json.Unmarshal([]byte(req.Body), &req)
 
 	t.mu.Lock()

@@ -54,7 +54,7 @@ func scalars(lines []string) (map[string]string, error) {
 		}
 		key, value, ok := strings.Cut(line, ":")
 		if !ok || value != "" && value[0] != ' ' && value[0] != '\t' {
-			return nil, fmt.Errorf("line %d of its front matter is no \"key: value\"", i+2)
+			return nil, fmt.Errorf("line %d of its front matter is not \"key: value\"", i+2)
 		}
 		value = strings.TrimSpace(value)
 		indented := i + 1
@@ -103,7 +103,7 @@ func quoted(s string) (string, error) {
 			i++
 		case s[i] == mark:
 			if rest := strings.TrimSpace(s[i+1:]); rest != "" && rest[0] != '#' {
-				return "", errors.New("text behind a quoted value")
+				return "", errors.New("text after a quoted value")
 			}
 			return b.String(), nil
 		case mark == '"' && s[i] == '\\':

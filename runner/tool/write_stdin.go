@@ -74,7 +74,7 @@ func (t *stdinTool) Call(ctx context.Context, c Call) (Result, error) {
 }
 
 // enter sends chars to the session's terminal. A session without one can only
-// be interrupted. A session that is over takes nothing and is no error: the
+// be interrupted. A session that is over takes nothing and is not an error: the
 // answer tells how it ended.
 func (s *session) enter(ctx context.Context, chars string) error {
 	if over, _, _ := s.result(); over {

@@ -111,7 +111,7 @@ func gitFolder(dir string) (gitDir, problem string) {
 		return "", fmt.Sprintf("%s points to %s: %v", dot, target, reason(err))
 	}
 	if !isGitFolder(real) {
-		return "", fmt.Sprintf("%s points to %s, which is no git folder", dot, target)
+		return "", fmt.Sprintf("%s points to %s, which is not a git folder", dot, target)
 	}
 	return real, ""
 }

@@ -235,7 +235,7 @@ func countable(dir string, b Bounds) error {
 		return nil
 	})
 	if err != nil && !errors.Is(err, fs.SkipAll) {
-		return fmt.Errorf("%s is no git repository and too large to copy: %w", dir, err)
+		return fmt.Errorf("%s is not a git repository and too large to copy: %w", dir, err)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func remount(m mountPoint, attr uint64) error {
 	err := unix.Mount("", m.at, "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL) {
 		// A later mount on a folder above covers this one: what can be seen at
-		// this path is no mount of its own and was or will be changed with its own.
+		// this path is not a mount of its own and was or will be changed with its own.
 		return nil
 	}
 	return err

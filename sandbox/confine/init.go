@@ -130,7 +130,7 @@ func (in *initProcess) ready(proxy int) error {
 	}
 	in4, ok := a.(*unix.SockaddrInet4)
 	if !ok {
-		return errors.New("sandbox: the proxy's listener is no TCP listener")
+		return errors.New("sandbox: the proxy's listener is not a TCP listener")
 	}
 	msg.ProxyAddr = fmt.Sprintf("127.0.0.1:%d", in4.Port)
 	return in.wire.sendJSON(MsgReady, 0, msg, proxy)

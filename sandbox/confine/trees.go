@@ -38,7 +38,7 @@ func (in *initProcess) killTree(id uint32, supervisor int) {
 }
 
 // killOrphans ends what a killed supervisor left: its orphans are the init's
-// children now, and are all of its children that are no supervisor. A child of a
+// children now, and are all of its children that are not supervisors. A child of a
 // running command never gets here, however its parents die: its own supervisor is
 // nearer. That is why one look tells, and two would take for an orphan what was
 // forked between them.

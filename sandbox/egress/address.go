@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// special are the addresses that are no public hosts. The first that fits
+// special are the addresses that are not public hosts. The first that fits
 // counts. Where local is set, Options.AllowLocal allows them.
 var special = []struct {
 	prefix netip.Prefix
@@ -79,7 +79,7 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 		ControlContext: func(_ context.Context, network, address string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
 			if err != nil || !strings.HasPrefix(network, "tcp") {
-				return fmt.Errorf("%s %s is no address to dial", network, address)
+				return fmt.Errorf("%s %s is not an address that can be dialled", network, address)
 			}
 			if what := whyNot(at.Addr(), p.o.AllowLocal); what != "" {
 				mu.Lock()

@@ -41,7 +41,7 @@ import (
 	"time"
 )
 
-// Methods that are no HTTP methods.
+// Methods that are not HTTP methods.
 const (
 	Connect = "CONNECT"
 	SOCKS5  = "SOCKS5"
@@ -151,7 +151,7 @@ func New(o Options) *Proxy {
 	return p
 }
 
-// Serve accepts connections until l or the proxy is closed, which is no error.
+// Serve accepts connections until l or the proxy is closed, which is not an error.
 func (p *Proxy) Serve(l net.Listener) error {
 	if !p.enter(l) {
 		return errors.Join(l.Close(), errors.New("egress: the proxy is closed"))

@@ -11,8 +11,8 @@ import (
 var (
 	errNoName   = errors.New("there is no host name")
 	errLiteral  = errors.New("it is an address, and only names can be allowed")
-	errEncoding = errors.New("a name with other than ASCII letters must be in its xn-- form")
-	errName     = errors.New("it is no valid host name")
+	errEncoding = errors.New("a name with letters outside ASCII must be in its xn-- form")
+	errName     = errors.New("it is not a valid host name")
 )
 
 // Host returns the canonical form of a host name: lower case, without the
@@ -88,7 +88,7 @@ func hostPort(s string) (host string, port int, err error) {
 func parsePort(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || s[0] == '+' {
-		return 0, fmt.Errorf("%q is no port", s)
+		return 0, fmt.Errorf("%q is not a port", s)
 	}
 	return int(n), nil
 }

@@ -43,7 +43,7 @@ func (x *exchange) malformed(err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 		// The client went away before it asked for anything.
 	default:
-		x.refuse("this is no request to an HTTP proxy: " + printable(err.Error(), 80))
+		x.refuse("this is not a request to an HTTP proxy: " + printable(err.Error(), 80))
 		x.answer(http.StatusBadRequest)
 	}
 }

@@ -43,7 +43,7 @@ func TestConnectTLS(t *testing.T) {
 	if out := w.outcomes(2)[1]; out.Allowed || !strings.Contains(out.Reason, "other.test (SNI)") {
 		t.Errorf("%+v", out)
 	}
-	// … or for none: a literal address is no server name.
+	// … or for none: a literal address is not a server name.
 	_, err = w.client(&tls.Config{InsecureSkipVerify: true, ServerName: "127.0.0.1"}).Get("https://ok.test:" + p + "/")
 	if out := w.outcomes(3)[2]; err == nil || out.Allowed || !strings.Contains(out.Reason, "does not say") {
 		t.Errorf("%+v, %v", out, err)
@@ -70,11 +70,11 @@ func TestConnectRefusals(t *testing.T) {
 		{"[::1]:443", "403", "it is an address"},
 		{"[::ffff:169.254.169.254]:443", "403", "it is an address"},
 		{"ok.test", "400", "there is no port"},
-		{"ok.test:0", "400", "is no port"},
+		{"ok.test:0", "400", "is not a port"},
 		{"ok.test:443x", "400", "invalid port"},
-		{"ok.test:99999", "400", "is no port"},
-		{"user@ok.test:443", "403", "no valid host name"},
-		{"ok.test@evil.test:443", "403", "no valid host name"},
+		{"ok.test:99999", "400", "is not a port"},
+		{"user@ok.test:443", "403", "not a valid host name"},
+		{"ok.test@evil.test:443", "403", "not a valid host name"},
 		{"b\xc3\xbccher.test:443", "403", "xn--"},
 		{":443", "403", "no host name"},
 	}
@@ -212,9 +212,9 @@ func TestPlainHTTP(t *testing.T) {
 		{"GET http://127.0.0.1:" + p + "/ HTTP/1.1\nHost: ok.test\n\n", "403", "it is an address"},
 		{"GET http://[::1]/ HTTP/1.1\nHost: ok.test\n\n", "403", "it is an address"},
 		{"GET http:///x HTTP/1.1\nHost: ok.test\n\n", "403", "no host name"},
-		{"GET http://ok.test:0/ HTTP/1.1\nHost: x\n\n", "400", "no port"},
+		{"GET http://ok.test:0/ HTTP/1.1\nHost: x\n\n", "400", "not a port"},
 		{"PRI * HTTP/2.0\n\nSM\n\n", "400", "proxy"},
-		{"\x16\x03\x01 hello\n\n", "400", "no request to an HTTP proxy"},
+		{"\x16\x03\x01 hello\n\n", "400", "not a request to an HTTP proxy"},
 	} {
 		if got := get(c.request); !strings.HasPrefix(got, "HTTP/1.1 "+c.status+" ") || !strings.Contains(got, c.words) || !strings.Contains(got, verdictHeader+": refused\r\n") {
 			t.Errorf("%q: %q", c.request, got)
