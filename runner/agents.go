@@ -107,7 +107,7 @@ func (r *run) openAgents(ctx context.Context) {
 		return
 	}
 	a := &agents{r: r, ctx: ctx, byID: map[string]*agent{}}
-	r.context.agents = a
+	r.state.agents = a
 	r.tools.list = append(r.tools.list,
 		&agentTool{a, "spawn_agent", a.spawn}, &agentTool{a, "send_input", a.send}, &agentTool{a, "wait_agent", a.wait},
 		&agentTool{a, "close_agent", a.close})
@@ -187,8 +187,8 @@ func (a *agents) options(prompt, role string) (Options, error) {
 	id := p.NewID()
 	o.Thread = Thread{ID: id, ParentID: p.Thread.ID, Source: "agent"}
 	o.Agents = &AgentPool{slots: p.Agents.slots, depth: p.Agents.depth - 1}
-	o.Runtime = filepath.Join(p.Runtime, "agent-"+id)
-	if err := os.MkdirAll(o.Runtime, 0o700); err != nil {
+	o.Private = filepath.Join(p.Private, "agent-"+id)
+	if err := os.MkdirAll(o.Private, 0o700); err != nil {
 		return o, fmt.Errorf("no private folder for the agent: %w", err)
 	}
 	o.Notices, o.row, o.role = nil, nil, policy.AgentRole{}

@@ -55,7 +55,7 @@ func (r *run) stopHooks(ctx context.Context) (bool, error) {
 	if !r.tools.hooked("Stop") {
 		return true, nil
 	}
-	res := r.tools.hooks.Stop(ctx, r.turnID, r.context.gates.stops > 0, r.final)
+	res := r.tools.hooks.Stop(ctx, r.turnID, r.state.gates.stops > 0, r.final)
 	if res.Ended {
 		return false, &TurnError{Class: "hook_stopped", Message: "a Stop hook ended the run: " + res.Reason, Code: ExitFailed}
 	}
@@ -63,10 +63,10 @@ func (r *run) stopHooks(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	limit := r.cfg.Limits.StopHookRounds
-	r.context.gates.stops++
-	if r.context.gates.stops > limit {
+	r.state.gates.stops++
+	if r.state.gates.stops > limit {
 		return false, &TurnError{Class: "stop_hook", Code: ExitGate,
-			Message:  fmt.Sprintf("a Stop hook refused the end of the turn %d times: %s", r.context.gates.stops, res.Reason),
+			Message:  fmt.Sprintf("a Stop hook refused the end of the turn %d times: %s", r.state.gates.stops, res.Reason),
 			HintText: "the hook is " + res.Origin + "; its limit is limits.stop_hook_rounds"}
 	}
 	r.goOn(res.Reason)
@@ -78,16 +78,16 @@ func (r *run) schemaGate() (bool, error) {
 		return true, nil
 	}
 	problems := r.Schema.Check([]byte(r.final))
-	r.log.Emit(event.SchemaChecked{Valid: len(problems) == 0, Round: r.context.gates.repairs + 1, Errors: problems})
+	r.log.Emit(event.SchemaChecked{Valid: len(problems) == 0, Round: r.state.gates.repairs + 1, Errors: problems})
 	if len(problems) == 0 {
 		return true, nil
 	}
-	if r.context.gates.repairs >= maxRepairs {
+	if r.state.gates.repairs >= maxRepairs {
 		return false, &TurnError{Class: "schema_mismatch", Code: ExitOutput,
 			Message:  "the final answer does not fit the output schema: " + strings.Join(problems, "; "),
 			HintText: "the answer is the last message of the stream; say in the prompt what the schema wants, or loosen it"}
 	}
-	r.context.gates.repairs++
+	r.state.gates.repairs++
 	r.goOn(repairPrompt(problems))
 	return false, nil
 }
@@ -112,18 +112,18 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	limit := r.cfg.Limits.VerifyRounds
-	if r.context.gates.verifies >= limit {
+	if r.state.gates.verifies >= limit {
 		return false, &TurnError{Class: "verify_failed", Code: ExitGate,
-			Message:  fmt.Sprintf("verification failed after %d round(s): %s", r.context.gates.verifies+1, strings.Join(failed, "; ")),
+			Message:  fmt.Sprintf("verification failed after %d round(s): %s", r.state.gates.verifies+1, strings.Join(failed, "; ")),
 			HintText: "the report has the output of the command; limits.verify_rounds hands it back more often"}
 	}
-	r.context.gates.verifies++
+	r.state.gates.verifies++
 	r.goOn(strings.Join(failures, "\n\n"))
 	return false, nil
 }
 
 func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted, error) {
-	v := event.VerifyCompleted{Command: cmd, Round: r.context.gates.verifies + 1}
+	v := event.VerifyCompleted{Command: cmd, Round: r.state.gates.verifies + 1}
 	start := r.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, verifyTimeout, errVerifyTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted,
 	if !r.cfg.AllowLoginShell {
 		how = "-c"
 	}
-	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.context.shell, how, cmd}, Dir: r.Workdir, Env: r.childEnv("")})
+	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.state.shell, how, cmd}, Dir: r.Workdir, Env: r.childEnv("")})
 	if err != nil {
 		return v, fmt.Errorf("--verify %q: %w", cmd, err)
 	}

@@ -33,7 +33,7 @@ func (r *run) compactLimit() int64 {
 // the configuration.
 func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 	limit := r.compactLimit()
-	if limit <= 0 || r.context.lastInput < limit {
+	if limit <= 0 || r.state.lastInput < limit {
 		return nil
 	}
 	if r.totals.Compactions >= maxCompactions {
@@ -41,7 +41,7 @@ func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 			Message:  fmt.Sprintf("the history was compacted %d times and is again over %d tokens", maxCompactions, limit),
 			HintText: "raise model_auto_compact_token_limit (or model_context_window), or split the task"}
 	}
-	if r.history.bytes() < r.context.compactFrom {
+	if r.history.bytes() < r.state.compactFrom {
 		return nil
 	}
 	var stays *incompressible
@@ -49,7 +49,7 @@ func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 		return err
 	}
 	// The limit is the user's guess of what fits; the service knows, and tells.
-	r.context.compactFrom = 2 * r.history.bytes()
+	r.state.compactFrom = 2 * r.history.bytes()
 	r.progress("%v; going on with all of it", stays)
 	return nil
 }
@@ -89,7 +89,7 @@ func (r *run) compact(ctx context.Context, trigger string) error {
 		return &incompressible{fmt.Sprintf("%d bytes became %d", beforeBytes, h.bytes())}
 	}
 	r.history = h
-	r.context.lastInput = 0
+	r.state.lastInput = 0
 	r.totals.Compactions++
 	r.log.Emit(event.HistoryCompacted{Trigger: trigger, Method: next.method, ItemsBefore: before, ItemsAfter: len(h.items),
 		BytesBefore: beforeBytes, BytesAfter: h.bytes()})
@@ -109,7 +109,7 @@ func (r *run) compact(ctx context.Context, trigger string) error {
 // their own for a summary.
 func (r *run) compactAtEndpoint(ctx context.Context) (*compacted, error) {
 	service, ok := r.Model.(model.Compactor)
-	if !ok || !r.cfg.Provider.BuiltIn || r.cfg.CompactPrompt != "" || r.context.noEndpoint {
+	if !ok || !r.cfg.Provider.BuiltIn || r.cfg.CompactPrompt != "" || r.state.noEndpoint {
 		return nil, nil
 	}
 	req := r.newRequest("compaction", false)
@@ -121,7 +121,7 @@ func (r *run) compactAtEndpoint(ctx context.Context) (*compacted, error) {
 	}
 	var api *model.APIError
 	if errors.As(err, &api) {
-		r.context.noEndpoint = true // one try is enough
+		r.state.noEndpoint = true // one try is enough
 		r.progress("the compaction endpoint failed: %s", api.Message)
 		return nil, nil
 	}
@@ -129,7 +129,7 @@ func (r *run) compactAtEndpoint(ctx context.Context) (*compacted, error) {
 		return nil, fmt.Errorf("the history could not be compacted: %w", err)
 	}
 	r.account(&resp)
-	next := compacted{method: "endpoint", items: append([]model.Item(nil), r.context.base...)}
+	next := compacted{method: "endpoint", items: append([]model.Item(nil), r.state.base...)}
 	kept := 0
 	for _, it := range resp.Items {
 		o, err := readItem(it)
@@ -142,7 +142,7 @@ func (r *run) compactAtEndpoint(ctx context.Context) (*compacted, error) {
 		next.items = append(next.items, it)
 	}
 	if next := (history{items: next.items}); kept == 0 || next.bytes() >= r.history.bytes() {
-		r.context.noEndpoint = true
+		r.state.noEndpoint = true
 		return nil, nil
 	}
 	return &next, nil
@@ -171,7 +171,7 @@ func (r *run) summarize(ctx context.Context) (*compacted, error) {
 	if summary == "" {
 		return nil, &incompressible{"the model returned no summary"}
 	}
-	kept := append([]model.Item(nil), r.context.base...)
+	kept := append([]model.Item(nil), r.state.base...)
 	kept = append(kept, userMessages(r.history.items)...)
 	return &compacted{"summary", summary, append(kept, r.message("user", textPart(summaryPrefix+summary)))}, nil
 }

@@ -24,7 +24,7 @@ type ConfineOptions struct {
 	Facts       workspace.Facts
 	Home        string // CODEX_HOME
 	UserHome    string
-	Runtime     string   // private folder of the run, removed by the caller
+	Private     string   // folder of the run, out of reach of commands, removed by the caller
 	Outputs     []string // of Options
 	LookupEnv   func(string) (string, bool)
 }
@@ -80,7 +80,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	c.Spec = sandbox.Spec{
 		Mode: sandbox.Mode(p.Mode), Workspace: p.Workspace, Write: write, ProtectNames: p.ProtectNames,
 		Keep: slices.Clone(o.Outputs), Net: sandbox.Net{Mode: netMode(p.Network.Mode), UnixSockets: p.Network.UnixSockets}, Limits: limitsOf(p.Sandbox),
-		Require: required(p), Degrade: p.Sandbox.Degrade, HostTmp: p.Sandbox.HostTmp, Runtime: filepath.Join(o.Runtime, "sandbox"),
+		Require: required(p), Degrade: p.Sandbox.Degrade, HostTmp: p.Sandbox.HostTmp, Private: filepath.Join(o.Private, "sandbox"),
 	}
 	if c.Spec.Mode == sandbox.FullAccess {
 		return c, nil
@@ -100,7 +100,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	if err := c.checkRoots(c.Spec.Write, o); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(c.Spec.Runtime, 0o700); err != nil {
+	if err := os.MkdirAll(c.Spec.Private, 0o700); err != nil {
 		return nil, fmt.Errorf("a private folder for the sandbox: %w", err)
 	}
 	if c.Spec.HostTmp {
@@ -236,15 +236,15 @@ func (c *Confinement) openPrivate(s policy.SandboxConfig, o ConfineOptions) erro
 	if c.Spec.Mode != sandbox.WorkspaceWrite || !s.PrivateCaches && !ownTmp {
 		return nil
 	}
-	runtime := sandbox.RealPath(o.Runtime)
-	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(runtime, sandbox.RealPath(r)) }) {
-		c.Spec.Deny = append(c.Spec.Deny, runtime)
+	private := sandbox.RealPath(o.Private)
+	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(private, sandbox.RealPath(r)) }) {
+		c.Spec.Deny = append(c.Spec.Deny, private)
 		c.Notices = append(c.Notices, event.Notice{Class: "no_private_caches",
-			Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + runtime,
+			Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + private,
 			Hint:    "set TMPDIR to a folder outside the writable ones"})
 		return nil
 	}
-	c.private = filepath.Join(runtime, "private")
+	c.private = filepath.Join(private, "private")
 	if err := os.MkdirAll(filepath.Join(c.private, "tmp"), 0o700); err != nil {
 		return fmt.Errorf("sandbox: the private folder of commands: %w", err)
 	}

@@ -104,7 +104,7 @@ func (p *place) options(mode string, overrides ...string) ConfineOptions {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return ConfineOptions{Policy: pol, Workdir: p.ws, Facts: facts, Home: p.home, UserHome: p.user, Runtime: p.runtime, LookupEnv: p.lookup}
+	return ConfineOptions{Policy: pol, Workdir: p.ws, Facts: facts, Home: p.home, UserHome: p.user, Private: p.runtime, LookupEnv: p.lookup}
 }
 
 func (p *place) confine(mode string, overrides ...string) (*Confinement, ConfineOptions) {
@@ -197,7 +197,7 @@ func TestConfineSpec(t *testing.T) {
 	if s.Limits.MemoryBytes != 1<<30 || s.Limits.Processes != 99 || s.Limits.OpenFiles != sandbox.DefaultLimits().OpenFiles {
 		t.Errorf("%+v", s.Limits)
 	}
-	if s.Net.Mode != sandbox.NetOff || s.Require != sandbox.DefaultRequire || s.HostTmp || s.TmpDir != "" || !within(s.Runtime, p.runtime) {
+	if s.Net.Mode != sandbox.NetOff || s.Require != sandbox.DefaultRequire || s.HostTmp || s.TmpDir != "" || !within(s.Private, p.runtime) {
 		t.Errorf("%+v", s)
 	}
 	scope := c.PatchScope()

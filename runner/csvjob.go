@@ -195,7 +195,7 @@ func (j *csvJob) run(ctx context.Context) (string, error) {
 	for _, row := range j.table.rows {
 		tasks = append(tasks, batch.Task{ID: row.id, Prompt: j.prompt(row)})
 	}
-	_, err := batch.Run(ctx, batch.Options{Tasks: tasks, Out: filepath.Join(j.a.r.Runtime, "job-"+j.id), Workers: j.workers, Owner: j.id,
+	_, err := batch.Run(ctx, batch.Options{Tasks: tasks, Out: filepath.Join(j.a.r.Private, "job-"+j.id), Workers: j.workers, Owner: j.id,
 		Shard: batch.Shard{Count: 1}, Now: j.a.r.Now, Work: j.work,
 		Checkout: func(context.Context, batch.Task, string) (string, error) { return "", nil }, // all work in the run's folder
 		Progress: func(p batch.Progress) { j.progress(ctx, p) }})
@@ -285,7 +285,7 @@ func (a *agents) hire(ctx context.Context, opts Options) Result {
 	a.byID[ag.id] = ag
 	a.mu.Unlock()
 	res := Run(ctx, opts)
-	err := errors.Join(opts.Log.Finish(ctx, res.Completed), os.RemoveAll(opts.Runtime))
+	err := errors.Join(opts.Log.Finish(ctx, res.Completed), os.RemoveAll(opts.Private))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.account(res.Completed)

@@ -180,7 +180,7 @@ func TestCSVJob(t *testing.T) {
 	if c := res.Completed; c.Totals.Agents != 4 || c.Totals.ModelResponses != 10 || c.Usage.Input != 1000 || c.ThreadUsage.Input != 200 {
 		t.Errorf("totals %+v, usage %+v, of the thread %+v", c.Totals, c.Usage, c.ThreadUsage)
 	}
-	if left, err := filepath.Glob(l.opts.Runtime + "/agent-*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(l.opts.Private + "/agent-*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 	items := finished[event.CollabToolCall](l.seen)

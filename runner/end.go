@@ -21,10 +21,10 @@ func (r *run) store(it model.Item) {
 }
 
 func (r *run) stored(err error) {
-	if err == nil || r.context.saveError {
+	if err == nil || r.state.saveError {
 		return
 	}
-	r.context.saveError = true
+	r.state.saveError = true
 	r.log.Complete("", event.ErrorItem{Message: "The thread can no longer be saved, so this run cannot be resumed: " + err.Error()})
 }
 
@@ -72,11 +72,11 @@ func (r *run) end(caller context.Context, err error) Result {
 	defer cancel()
 	defer context.AfterFunc(caller, func() { time.AfterFunc(hurriedCleanup, cancel) })()
 	r.step(func() { r.trace(err) })
-	r.step(func() { r.context.agents.closeAll(ctx) })
+	r.step(func() { r.state.agents.closeAll(ctx) })
 	if r.tools != nil && r.tools.builtin != nil {
 		r.step(func() { r.tools.builtin.CloseAll(ctx) })
 	}
-	_, _, theirs := r.context.agents.spent()
+	_, _, theirs := r.state.agents.spent()
 	r.totals = r.totals.Add(theirs)
 	r.totals.Denials += int(r.denied.Load())
 	if r.tools != nil && r.tools.hooks != nil {
@@ -141,8 +141,8 @@ func (r *run) gate(o Outcome) Outcome {
 			Message: fmt.Sprintf("--strict: %d denied and %d failed tool calls", r.totals.Denials, r.totals.FailedTools),
 			Hint:    "the report lists each of them"}
 	}
-	if r.context.review != nil {
-		return r.context.review.gate(o, r.FailOn)
+	if r.state.review != nil {
+		return r.state.review.gate(o, r.FailOn)
 	}
 	return o
 }
@@ -163,7 +163,7 @@ func (r *run) endThread(o Outcome) {
 // repository that is too large gets a record that says so. Once the caller wants
 // the run to end, the diff has only little time left.
 func (r *run) captureDiff(caller context.Context) {
-	if r.context.dir == nil {
+	if r.state.dir == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), diffBound, fmt.Errorf("it took longer than %s", diffBound))
@@ -173,14 +173,14 @@ func (r *run) captureDiff(caller context.Context) {
 	defer context.AfterFunc(caller, func() {
 		time.AfterFunc(hurriedDiff, func() { stop(fmt.Errorf("the run had to end: %w", context.Cause(caller))) })
 	})()
-	d := r.context.dir.Diff(ctx)
+	d := r.state.dir.Diff(ctx)
 	r.log.Emit(d)
-	r.logError("the workspace", r.context.dir.Close())
+	r.logError("the workspace", r.state.dir.Close())
 }
 
 // result sums up for the last record.
 func (r *run) result(o Outcome) Result {
-	used, cost, _ := r.context.agents.spent()
+	used, cost, _ := r.state.agents.spent()
 	thread := r.Thread.Usage.Add(r.meter.usage)
 	c := event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint,
 		Retryable: o.Retryable, FinalMessage: r.final, DurationMS: r.Now().Sub(r.started).Milliseconds(),

@@ -172,7 +172,7 @@ func TestNoBaseline(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, "sandbox_mode=workspace-write").says(reply(shell("a", "echo x > f"), shell("b", "true")), reply(shell("c", "true")), says("done"))
 	// Where the baseline's private folder should be is a file.
-	if err := os.WriteFile(l.opts.Runtime+"/baseline", nil, 0o600); err != nil {
+	if err := os.WriteFile(l.opts.Private+"/baseline", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l.want(l.play(), "success", "completed", 0)

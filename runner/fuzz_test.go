@@ -25,12 +25,12 @@ func FuzzReview(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
 		seen := &memory{}
-		r := &run{log: event.NewLog(nil, nil, seen), final: answer, context: contextFacts{facts: workspace.Facts{Root: "/ws"}}}
+		r := &run{log: event.NewLog(nil, nil, seen), final: answer, state: runState{facts: workspace.Facts{Root: "/ws"}}}
 		r.finishReview()
 		if n := len(finished[event.AgentMessage](seen)); n != 1 {
 			t.Fatalf("%d messages", n)
 		}
-		rv := r.context.review
+		rv := r.state.review
 		for _, found := range all[event.FindingReported](seen) {
 			if rank(found.Severity) >= len(Severities) || found.EndLine < found.StartLine {
 				t.Errorf("%+v", found)

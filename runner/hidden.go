@@ -22,7 +22,7 @@ import (
 // a reason to read, and the files through which a CI job is steered.
 func (c *Confinement) deny(configured []string, o ConfineOptions) {
 	list := slices.Clone(configured)
-	list = append(list, c.controlFiles(o.Runtime)...)
+	list = append(list, c.controlFiles(o.Private)...)
 	list = append(list, c.forbiddenPrograms(o.Policy.ForbiddenExecutables())...)
 	secrets := sandbox.DefaultDeny(o.UserHome, o.Home)
 	// HOME may be one that a CI system chose; keys lie in the account's own too.

@@ -59,7 +59,7 @@ func newLoop(t *testing.T, overrides ...string) *loop {
 	}
 	l.opts = Options{
 		Version: "test", Mode: "exec", Model: l.model, Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir + "/user", "SHELL=/bin/sh"},
-		Workdir: l.ws, Home: dir + "/codex", UserHome: dir + "/user", SystemDir: dir + "/etc", Runtime: dir + "/runtime",
+		Workdir: l.ws, Home: dir + "/codex", UserHome: dir + "/user", SystemDir: dir + "/etc", Private: dir + "/runtime",
 		Prompt: "do it", Mask: event.NewRedactor(), Credential: event.CredentialSelected{Source: "test", Mode: "none"},
 	}
 	l.config("", overrides...)

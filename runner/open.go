@@ -18,8 +18,9 @@ import (
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
-// contextFacts is what a run finds out before its first request.
-type contextFacts struct {
+// runState is what a run finds out while it opens, and what it must remember from
+// one request to the next.
+type runState struct {
 	base      []model.Item // context messages; a compaction begins with them again
 	lastInput int64        // tokens of the last response
 	broken    []model.Item // what the last attempt had finished before it failed
@@ -57,16 +58,16 @@ func (r *run) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.context.facts = facts
-	r.context.shell = r.shell()
-	r.context.fallbacks = append([]string(nil), r.cfg.ModelFallback...)
+	r.state.facts = facts
+	r.state.shell = r.shell()
+	r.state.fallbacks = append([]string(nil), r.cfg.ModelFallback...)
 	r.log.Emit(r.startedEvent())
 	for _, n := range r.Notices {
 		r.log.Emit(n)
 	}
 
 	conf, err := Confine(ConfineOptions{Policy: r.Policy, Workdir: r.Workdir, Facts: facts, Home: r.Home,
-		UserHome: r.UserHome, Runtime: r.Runtime, Outputs: r.Outputs, LookupEnv: r.lookupEnv})
+		UserHome: r.UserHome, Private: r.Private, Outputs: r.Outputs, LookupEnv: r.lookupEnv})
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (r *run) startedEvent() event.RunStarted {
 		Model: r.cfg.Model, Provider: r.cfg.ModelProvider, Effort: r.cfg.ReasoningEffort, Workdir: r.Workdir,
 		Sandbox: r.cfg.SandboxMode, Approval: r.cfg.ApprovalPolicy, Network: r.network(), Prompt: r.Prompt,
 		Requester: r.Requester, Job: r.Job, Task: r.Task, PolicyDigest: r.Policy.Digest(), Origins: r.Policy.Origins(),
-		Git: r.context.facts.State(), Prices: priceTable(r.cfg.Prices)}
+		Git: r.state.facts.State(), Prices: priceTable(r.cfg.Prices)}
 }
 
 func (r *run) network() string {
@@ -167,30 +168,30 @@ func (r *run) shell() string {
 // openWorkspace prepares the baseline; it is taken once the first request is on
 // its way, and only where something may change.
 func (r *run) openWorkspace(conf *Confinement) {
-	r.context.diffing = r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed
-	if !r.context.diffing || r.Mode == "agent" { // an agent's changes are part of its parent's diff
+	r.state.diffing = r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed
+	if !r.state.diffing || r.Mode == "agent" { // an agent's changes are part of its parent's diff
 		return
 	}
-	r.context.dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "baseline"),
+	r.state.dir = workspace.Open(workspace.Options{Facts: r.state.facts, Private: filepath.Join(r.Private, "baseline"),
 		Spec: conf.Spec, Own: r.Outputs, Env: conf.GitEnv(r.Environ)})
 }
 
 // beforeFirstTool runs once a response has begun: from here on the workspace
 // may change, so its state is taken now, beside the model's thinking.
 func (r *run) beforeFirstTool(ctx context.Context) {
-	if r.context.dir != nil {
-		r.context.dir.Start(ctx)
+	if r.state.dir != nil {
+		r.state.dir.Start(ctx)
 	}
 }
 
 // workspaceReady waits for the baseline. Where there is none the run goes on, and
 // the diff says why it cannot tell what changed.
 func (r *run) workspaceReady(ctx context.Context) error {
-	if r.context.dir == nil {
+	if r.state.dir == nil {
 		return nil
 	}
-	if err := r.context.dir.Ready(ctx); err != nil && context.Cause(ctx) == nil && !r.context.noBaseline {
-		r.context.noBaseline = true
+	if err := r.state.dir.Ready(ctx); err != nil && context.Cause(ctx) == nil && !r.state.noBaseline {
+		r.state.noBaseline = true
 		r.notice("no_baseline", "the state of the workspace before the run could not be taken, so its changes cannot be told: "+err.Error(), "")
 	}
 	return context.Cause(ctx)
@@ -206,7 +207,7 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	for _, n := range ins.Notices {
 		r.log.Emit(n)
 		if n.Class == "instructions_truncated" {
-			r.context.warnings = append(r.context.warnings, n.Message)
+			r.state.warnings = append(r.state.warnings, n.Message)
 		}
 	}
 	for _, l := range ins.Loaded {
@@ -218,7 +219,7 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	if d := r.cfg.DeveloperInstructions; d != "" {
 		developer = append(developer, textPart(d))
 	}
-	if s := skill.Listing(r.context.skills); s != "" {
+	if s := skill.Listing(r.state.skills); s != "" {
 		developer = append(developer, textPart(s))
 	}
 	developer = append(developer, textPart(r.Policy.PermissionsText()))
@@ -232,19 +233,19 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	for _, x := range r.Extra {
 		base = append(base, r.message("developer", textPart(x)))
 	}
-	r.context.base = append(base, r.message("user", user...))
+	r.state.base = append(base, r.message("user", user...))
 	if len(r.Thread.History) == 0 {
-		r.pending(r.context.base...)
+		r.pending(r.state.base...)
 		return nil
 	}
 	if r.Thread.Base != "" {
 		// A thread of the reference keeps its base instructions apart; ours begin it.
-		r.history.add(r.context.base[0])
+		r.history.add(r.state.base[0])
 	}
 	for _, raw := range r.Thread.History {
 		r.history.add(model.Item{Raw: raw})
 	}
-	r.context.lastInput = r.Thread.LastTokens
+	r.state.lastInput = r.Thread.LastTokens
 	// What has changed since the thread was recorded is said again.
 	if text := r.Policy.PermissionsText(); !r.said("developer", text) {
 		r.pending(r.message("developer", textPart(text)))
@@ -295,9 +296,9 @@ func (r *run) instructionsText() string {
 // Without a workspace.Dir (read-only runs) a
 // fresh one is made, since only a trusted ref needs git.
 func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.Instructions, error) {
-	dir := r.context.dir
+	dir := r.state.dir
 	if dir == nil {
-		dir = workspace.Open(workspace.Options{Facts: r.context.facts, Private: filepath.Join(r.Runtime, "instructions"),
+		dir = workspace.Open(workspace.Options{Facts: r.state.facts, Private: filepath.Join(r.Private, "instructions"),
 			Spec: conf.Spec, Env: conf.GitEnv(r.Environ)})
 		r.onEnd(func(context.Context) { r.logError("the instructions folder", dir.Close()) })
 	}
@@ -314,7 +315,7 @@ func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.In
 func (r *run) findSkills() {
 	skills, notices := skill.Find(skill.Options{SystemDir: r.SystemDir, Home: r.Home, UserHome: r.UserHome,
 		ProjectRoot: r.cfg.ProjectRoot, Cwd: r.Workdir, Trusted: r.cfg.ProjectTrusted, Disabled: r.cfg.Skills.Disabled})
-	r.context.skills = skills
+	r.state.skills = skills
 	for _, n := range notices {
 		r.log.Emit(n)
 	}
@@ -328,7 +329,7 @@ func (r *run) environment(conf *Confinement) string {
 	if zone == "Local" {
 		zone = "Etc/UTC"
 	}
-	return workspace.Environment{Cwd: r.Workdir, Shell: filepath.Base(r.context.shell), Timezone: zone, Date: r.Now(),
+	return workspace.Environment{Cwd: r.Workdir, Shell: filepath.Base(r.state.shell), Timezone: zone, Date: r.Now(),
 		Mode: sandbox.Mode(r.cfg.SandboxMode), Writable: conf.Extra(), SlashTmp: !r.cfg.Sandbox.ExcludeSlashTmp,
 		TmpDir: !r.cfg.Sandbox.ExcludeTmpdir, DenyRead: r.cfg.Sandbox.DenyRead, Network: r.network() != "off"}.Text()
 }
@@ -360,7 +361,7 @@ func (r *run) beginTurn(ctx context.Context) error {
 		}
 		r.hookContext(res.Context)
 	}
-	bodies, notices := skill.Mentioned(r.Prompt, r.context.skills)
+	bodies, notices := skill.Mentioned(r.Prompt, r.state.skills)
 	for _, n := range notices {
 		r.log.Emit(n)
 	}
@@ -388,7 +389,7 @@ func (r *run) warn() {
 			r.log.Complete("", event.ErrorItem{Message: n.Wire})
 		}
 	}
-	for _, w := range r.context.warnings {
+	for _, w := range r.state.warnings {
 		r.log.Complete("", event.ErrorItem{Message: w})
 	}
 	if m := r.Thread.Model; m != "" && m != r.cfg.Model {

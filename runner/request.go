@@ -53,7 +53,7 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 // follows: words that were paid for and that tell how far the model had come.
 // Its calls were never answered and are dropped.
 func (r *run) salvage() {
-	for _, it := range r.context.broken {
+	for _, it := range r.state.broken {
 		o, err := readItem(it)
 		if err != nil {
 			continue // a damaged item of a damaged response
@@ -75,7 +75,7 @@ func (r *run) salvage() {
 		r.history.add(it)
 		r.store(it)
 	}
-	r.context.broken = nil
+	r.state.broken = nil
 }
 
 // fallBack switches to the next model of model_fallback. Only a model that is
@@ -86,11 +86,11 @@ func (r *run) fallBack(api *model.APIError) bool {
 	default:
 		return false
 	}
-	if len(r.context.fallbacks) == 0 {
+	if len(r.state.fallbacks) == 0 {
 		return false
 	}
-	next := r.context.fallbacks[0]
-	r.context.fallbacks = r.context.fallbacks[1:]
+	next := r.state.fallbacks[0]
+	r.state.fallbacks = r.state.fallbacks[1:]
 	r.log.Emit(event.ModelFallback{From: r.model, To: next, Class: api.Class, Reason: api.Message})
 	r.log.Emit(event.Error{Message: fmt.Sprintf("Model %s is not available (%s); going on with %s", r.model, api.Message, next), Class: "model_fallback"})
 	r.model = next
@@ -152,7 +152,7 @@ func (r *run) newRequest(purpose string, withTools bool) model.Request {
 // yielded is void: nothing of it reaches the log, the history or a tool.
 func (r *run) stream(ctx context.Context, req model.Request) (*model.Response, error) {
 	r.request++
-	r.context.broken = nil
+	r.state.broken = nil
 	r.progress("waiting for %s (request %d)", req.Model, r.request)
 	var started bool
 	for d, err := range r.Model.Stream(ctx, req) {
@@ -168,10 +168,10 @@ func (r *run) stream(ctx context.Context, req model.Request) (*model.Response, e
 		}
 		switch {
 		case d.Broken != nil:
-			r.context.broken = d.Broken.Items
+			r.state.broken = d.Broken.Items
 			r.spentInVain(d.Broken.Usage)
 		case d.Retrying != nil:
-			r.context.broken = nil
+			r.state.broken = nil
 			r.totals.ModelRetries++
 			r.retrying(d.Retrying)
 		case d.Done != nil:
@@ -197,7 +197,7 @@ func (r *run) retrying(d *model.Retrying) {
 func (r *run) account(resp *model.Response) {
 	r.totals.ModelResponses++
 	r.meter.response(r.model, resp.Usage)
-	r.context.lastInput = resp.Usage.Input + resp.Usage.Output
+	r.state.lastInput = resp.Usage.Input + resp.Usage.Output
 	r.storeUsage(resp.ID, resp.Usage)
 }
 

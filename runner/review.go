@@ -44,7 +44,7 @@ type review struct {
 func (r *run) finishReview() {
 	text := r.final
 	rv := &review{}
-	r.context.review = rv
+	r.state.review = rv
 	var a reviewAnswer
 	if !decodeReview(text, &a) {
 		r.log.Complete("", event.AgentMessage{Text: text})
@@ -103,7 +103,7 @@ func indent(s string) string {
 
 // relative is path from the repository's top, as SARIF and annotations want it.
 func (r *run) relative(path string) string {
-	root := r.context.facts.Root
+	root := r.state.facts.Root
 	if root == "" {
 		root = r.Workdir
 	}

@@ -45,7 +45,7 @@ type Options struct {
 	UserHome string
 	// SystemDir is the folder of the policy and skills of the machine.
 	SystemDir string
-	Runtime   string // private folder of the run, removed by the caller
+	Private   string // folder of the run, out of reach of commands, removed by the caller
 	// Outputs are files that the caller writes about the run, as real paths.
 	// Commands cannot change those that exist, and none is part of the diff.
 	Outputs []string
@@ -152,7 +152,7 @@ type run struct {
 	box         *sandbox.Sandbox
 	confinement *Confinement // set before box
 	tools       *toolset
-	context     contextFacts
+	state       runState
 	model       string // in force, after fallbacks
 	totals      event.Totals
 	final       string // last message of the turn

@@ -76,18 +76,18 @@ func (r *run) openTools(ctx context.Context, conf *Confinement) error {
 	}
 	r.startServers(ctx, conf)
 	r.tools.builtin = tool.Builtin(tool.Deps{Log: r.log, Box: func(context.Context) (*sandbox.Sandbox, error) { return r.box, nil },
-		Policy: r.Policy, Workdir: r.Workdir, Shell: r.context.shell, NoLogin: !r.cfg.AllowLoginShell, Env: r.childEnv, Scope: conf.PatchScope(),
+		Policy: r.Policy, Workdir: r.Workdir, Shell: r.state.shell, NoLogin: !r.cfg.AllowLoginShell, Env: r.childEnv, Scope: conf.PatchScope(),
 		Limits: conf.Spec.Limits, Mask: r.Mask, UpdatePlan: r.cfg.UpdatePlan, ViewImage: r.cfg.ViewImage, WebSearch: r.cfg.WebSearch, Now: r.Now})
 	r.tools.list = r.tools.builtin.Tools()
 	r.openAgents(ctx)
 	if r.row != nil {
 		r.tools.list = append(r.tools.list, &reportTool{r, r.row})
 	}
-	if r.context.servers != nil {
-		if err := r.context.servers.Ready(ctx); err != nil {
+	if r.state.servers != nil {
+		if err := r.state.servers.Ready(ctx); err != nil {
 			return &TurnError{Class: "mcp_required", Message: err.Error(), Code: ExitFailed}
 		}
-		r.tools.list = append(r.tools.list, r.context.servers.Tools()...)
+		r.tools.list = append(r.tools.list, r.state.servers.Tools()...)
 	}
 	r.tools.specs = append(r.tools.specs, mcp.Specs(r.tools.list)...)
 	return nil
@@ -98,7 +98,7 @@ func (r *run) hookOptions() hook.Options {
 	if r.Thread.Store != nil {
 		transcript = r.Thread.Store.Path()
 	}
-	return hook.Options{Hooks: r.cfg.Hooks, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""), Shell: r.context.shell,
+	return hook.Options{Hooks: r.cfg.Hooks, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""), Shell: r.state.shell,
 		SessionID: r.Thread.ID, Transcript: transcript, Model: r.cfg.Model, Permission: "bypassPermissions", Log: r.log}
 }
 
@@ -107,9 +107,9 @@ func (r *run) startServers(ctx context.Context, conf *Confinement) {
 	if len(r.cfg.MCPServers) == 0 {
 		return
 	}
-	r.context.servers = mcp.Start(ctx, mcp.Options{Servers: r.cfg.MCPServers, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""),
+	r.state.servers = mcp.Start(ctx, mcp.Options{Servers: r.cfg.MCPServers, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""),
 		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, HTTP: r.HTTP, Decide: r.decideServerCall})
-	r.onEnd(func(context.Context) { r.logError("the MCP servers", r.context.servers.Close()) })
+	r.onEnd(func(context.Context) { r.logError("the MCP servers", r.state.servers.Close()) })
 }
 
 // decideServerCall asks policy about a call of an MCP tool.

@@ -294,7 +294,7 @@ func (t *tmpFolder) make(s *Spec) error {
 		t.path = dir
 		return err
 	}
-	base := s.Runtime
+	base := s.Private
 	if base == "" {
 		base = "/tmp"
 	}

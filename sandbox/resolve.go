@@ -213,8 +213,8 @@ func checkRoot(name, dir string) error {
 func (r *resolved) denied(s *Spec) error {
 	var errs []error
 	list := s.Deny
-	if s.Runtime != "" {
-		list = append(append([]string(nil), list...), s.Runtime)
+	if s.Private != "" {
+		list = append(append([]string(nil), list...), s.Private)
 	}
 	for _, name := range list {
 		real, exists, err := realPath(name)

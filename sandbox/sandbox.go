@@ -185,8 +185,8 @@ type Spec struct {
 	HostTmp bool
 	// TmpReadOnly keeps commands from writing there under workspace-write too.
 	TmpReadOnly bool
-	// Runtime is a private folder of the run for the sandbox's own state.
-	Runtime string
+	// Private is a folder of the run, out of reach of commands, for the sandbox's own state.
+	Private string
 }
 
 // Overlay shows Lower at At; changes go to Private, an empty folder on the file

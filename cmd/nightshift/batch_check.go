@@ -280,7 +280,7 @@ func (p *preflight) sandbox(s *session) error {
 	}
 	defer removeAll(private)
 	conf, err := runner.Confine(runner.ConfineOptions{Policy: s.policy, Workdir: p.out, Facts: facts, Home: s.home,
-		UserHome: p.rt.userHome(), Runtime: private, LookupEnv: p.rt.lookupEnv})
+		UserHome: p.rt.userHome(), Private: private, LookupEnv: p.rt.lookupEnv})
 	if err != nil {
 		return err
 	}

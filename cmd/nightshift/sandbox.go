@@ -152,7 +152,7 @@ func (s *session) confinement() (*runner.Confinement, error) {
 	if err = s.loadPolicy(); err != nil {
 		return nil, err
 	}
-	if s.runtime, err = s.makeRuntime(); err != nil {
+	if s.private, err = s.makePrivate(); err != nil {
 		return nil, err
 	}
 	facts, err := workspace.Find(s.workdir)
@@ -160,7 +160,7 @@ func (s *session) confinement() (*runner.Confinement, error) {
 		return nil, err
 	}
 	return runner.Confine(runner.ConfineOptions{Policy: s.policy, Workdir: s.workdir, Facts: facts, Home: s.home,
-		UserHome: s.rt.userHome(), Runtime: s.runtime, LookupEnv: s.rt.lookupEnv})
+		UserHome: s.rt.userHome(), Private: s.private, LookupEnv: s.rt.lookupEnv})
 }
 
 // serveEgress serves the proxy of an allow list and tells what it refused.

@@ -53,7 +53,7 @@ type session struct {
 
 	home    string
 	workdir string
-	runtime string // private folder of the run
+	private string // folder of the run
 	log     *event.Log
 	mask    *event.Redactor
 	cleanup []func()
@@ -161,7 +161,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.runtime, err = s.makeRuntime(); err != nil {
+	if s.private, err = s.makePrivate(); err != nil {
 		return nil, err
 	}
 	thread, err := s.openThread()
@@ -175,7 +175,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	opts := &runner.Options{
 		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
-		Outputs: s.outputs(), Runtime: s.runtime, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
+		Outputs: s.outputs(), Private: s.private, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
 		Task: s.task, InstructionsFrom: f.InstructionsFrom, ReviewBase: s.base, ReviewCommit: s.commit, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(), Early: rt.early,
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
@@ -312,11 +312,11 @@ func insideGit(dir string) bool {
 	}
 }
 
-// makeRuntime makes the run's private folder. It is outside every folder that
+// makePrivate makes the run's private folder. It is outside every folder that
 // commands may write, and removed at the end. Where TMPDIR does not serve (CI
 // systems put it into the workspace, or name one that nobody made), the next
 // usual place is taken.
-func (s *session) makeRuntime() (string, error) {
+func (s *session) makePrivate() (string, error) {
 	var errs []error
 	fixed := "" // the log names the folder
 	if s.flags.Deterministic {

@@ -62,7 +62,7 @@ func newRig(t *testing.T, mode sandbox.Mode, change ...func(*Deps, *sandbox.Spec
 			t.Fatal(err)
 		}
 	}
-	spec := sandbox.Spec{Mode: mode, Workspace: r.ws, ProtectNames: []string{".git", ".codex"}, Runtime: t.TempDir()}
+	spec := sandbox.Spec{Mode: mode, Workspace: r.ws, ProtectNames: []string{".git", ".codex"}, Private: t.TempDir()}
 	scope := patch.Scope{ProtectNames: spec.ProtectNames}
 	if mode == sandbox.WorkspaceWrite {
 		spec.Write, scope.Roots = []string{r.ws}, []string{r.ws}

@@ -42,7 +42,7 @@ type Options struct {
 	// Private is an empty or missing folder of this run for the baseline's
 	// objects; it must lie outside the workspace. Close removes it.
 	Private string
-	// Spec confines git: Deny, Require, Runtime and Limits are used as given;
+	// Spec confines git: Deny, Require, Private and Limits are used as given;
 	// mode, write roots and network are replaced by the strictest ones.
 	Spec sandbox.Spec
 	// Own are files that the run itself writes (reports, logs), as real paths.
