@@ -292,9 +292,9 @@ func (r *run) instructionsText() string {
 	return basePrompt
 }
 
-// instructions collects AGENTS.md, and makes sure of what a review is about.
-// Without a workspace.Dir (read-only runs) a
-// fresh one is made, since only a trusted ref needs git.
+// instructions collects AGENTS.md, and makes sure that what a review is about
+// exists. A read-only run has no workspace.Dir, so one is made for the git calls
+// that a trusted ref or a review needs.
 func (r *run) instructions(ctx context.Context, conf *Confinement) (workspace.Instructions, error) {
 	dir := r.state.dir
 	if dir == nil {

@@ -19,7 +19,7 @@ func TestParseSchema(t *testing.T) {
 		{`{"$ref":"#"}`, "leads back to itself"}, {`{"anyOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"$ref":"#/anyOf/0"}}}`, "leads back"},
 		{`{"properties":{"a":{"$defs":{"x":{"$ref":"#/properties/a/$defs/x"}}}}}`, "leads back"}, {`{"$ref":"#/$defs/none"}`, "nothing is at"},
 		{`{"properties":{"a":{"type":"strin"}}}`, "/properties/a/type"}, {`{"multipleOf":0}`, "not above zero"}, {`{"minLength":-1}`, "not a count"},
-		{`{"exclusiveMinimum":true}`, "/exclusiveMinimum"}, {`{"$schema":"https://example.com/mine"}`, "no draft"}, {`{"enum":7}`, "/enum"}, {`{"required":"a"}`, "/required"},
+		{`{"exclusiveMinimum":true}`, "/exclusiveMinimum"}, {`{"$schema":"https://example.com/mine"}`, "not a draft"}, {`{"enum":7}`, "/enum"}, {`{"required":"a"}`, "/required"},
 		{`{"$dynamicRef":"#a"}`, "only $ref"}, {`{"properties":7}`, "/properties"}, {`{"items":7}`, "not a valid"}, {`{"properties":{"a":[]}}`, "not a valid"},
 		{`{"$ref":"#/$defs/n","$defs":{"n":{"properties":{"next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}}}}}`, ""},
 		{`{"anyOf":[{"properties":{"c":{"$ref":"#"}}}]}`, ""}, {`{"$schema":"http://json-schema.org/draft-04/schema#","type":"object"}`, ""},

@@ -22,9 +22,9 @@ import (
 // prompt. CI systems hand out pipes that nobody writes to and nobody closes.
 const stdinGrace = 2 * time.Second
 
-// Input from stdin is waited for as long as its writer may still be at work: a pipeline's first half can take minutes. A pipe that only
-// callers of this process hold open is another matter: a CI agent made it and
-// nobody writes to it.
+// Bounds of a silence on stdin. A writer may still be at work: the first half of
+// a pipeline can take minutes. A pipe that only callers of this process hold open
+// is another matter: a CI agent made it, and nobody writes to it.
 const (
 	promptWait       = 10 * time.Minute
 	callerPromptWait = 15 * time.Second
