@@ -1,9 +1,11 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math/rand/v2"
 	"net/http"
@@ -11,9 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -68,9 +67,8 @@ type Options struct {
 // Client talks to one provider. It may be used by several goroutines at once.
 type Client struct {
 	o        Options
-	base     *url.URL
+	base     *url.URL // with the provider's query
 	http     *http.Client
-	svc      responses.ResponseService
 	requests atomic.Int64
 
 	mu sync.Mutex
@@ -109,17 +107,14 @@ func NewClient(o Options) (*Client, error) {
 	if o.Emit == nil {
 		o.Emit = func(event.Event) {}
 	}
-	c := &Client{o: o, base: base, http: httpClient(o), turns: map[string]turnState{}}
-	opts := []option.RequestOption{
-		option.WithBaseURL(o.BaseURL),
-		option.WithHTTPClient(c.http),
-		option.WithMaxRetries(0), // two layers of our own, see retry.go
+	if len(o.Query) > 0 {
+		q := base.Query()
+		for name, value := range o.Query {
+			q.Set(name, value)
+		}
+		base.RawQuery = q.Encode()
 	}
-	for name, value := range o.Query {
-		opts = append(opts, option.WithQuery(name, value))
-	}
-	c.svc = responses.NewResponseService(opts...)
-	return c, nil
+	return &Client{o: o, base: base, http: httpClient(o), turns: map[string]turnState{}}, nil
 }
 
 func orDefault(d *time.Duration, v time.Duration) {
@@ -331,52 +326,46 @@ func (c *Client) timedOut(ctx context.Context, f *failure) *failure {
 
 // post sends the request and returns the response once its headers have come.
 func (c *Client) post(ctx context.Context, k *call) (*http.Response, *failure) {
-	var (
-		res  *http.Response
-		none responses.ResponseNewParams
-		err  error
-		f    *failure
-	)
-	send := option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-		c.setHeaders(req, k.Request, c.turnState(k.Request))
-		req.Header.Set("Accept", "text/event-stream")
-		if k.compact {
-			req.Header.Set("Accept", "application/json")
-		}
-		if c.o.Auth != nil {
-			if err := c.o.Auth.Authorize(req); err != nil {
-				f = &failure{final: err}
-				return nil, err
-			}
-		}
-		res, err := next(req)
-		if err != nil {
-			return nil, err
-		}
-		return checkStatus(res)
-	})
-	opts := []option.RequestOption{option.WithRequestBody("application/json", k.body), option.WithResponseBodyInto(&res), send}
+	path, accept := "responses", "text/event-stream"
 	if k.compact {
-		_, err = c.svc.Compact(ctx, responses.ResponseCompactParams{}, opts...)
-	} else {
-		_, err = c.svc.New(ctx, none, opts...)
+		path, accept = "responses/compact", "application/json"
 	}
-	var status *statusError
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.JoinPath(path).String(), bytes.NewReader(k.body))
+	if err != nil {
+		return nil, &failure{final: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	c.setHeaders(req, k.Request, c.turnState(k.Request))
+	req.Header.Set("Accept", accept)
+	if c.o.Auth != nil {
+		if err := c.o.Auth.Authorize(req); err != nil {
+			return nil, &failure{final: err}
+		}
+	}
+	res, err := c.http.Do(req)
 	var scripted *scriptedError
 	switch {
-	case f != nil:
-		return nil, f
-	case err == nil:
-		c.keepTurnState(k.Request, res.Header.Get(turnStateHeader))
-		return res, nil
 	case errors.As(err, &scripted):
 		return nil, &failure{final: scripted.err}
-	case errors.As(err, &status):
-		f := httpFailure(status.status, status.header, status.body, status.url, c.o.Now())
-		f.err.ServiceID = status.header.Get("X-Request-Id")
-		return nil, f
+	case err != nil:
+		return nil, transportFailure(err)
+	case res.StatusCode != http.StatusOK:
+		return nil, c.refused(res)
 	}
-	return nil, transportFailure(err)
+	c.keepTurnState(k.Request, res.Header.Get(turnStateHeader))
+	return res, nil
+}
+
+// refused reads an answer that is no stream, as far as it is worth showing.
+func (c *Client) refused(res *http.Response) *failure {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+	_ = res.Body.Close() // nothing of it is wanted any more
+	if err != nil && len(body) == 0 {
+		body = []byte("(the body could not be read: " + err.Error() + ")")
+	}
+	f := httpFailure(res.StatusCode, res.Header, body, res.Request.URL, c.o.Now())
+	f.err.ServiceID = res.Header.Get("X-Request-Id")
+	return f
 }
 
 func (c *Client) turnState(r Request) string {

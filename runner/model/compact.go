@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/openai/openai-go/v3/responses"
+	"github.com/tidwall/gjson"
 )
 
 // readCompact reads the answer of the compaction endpoint.
@@ -20,17 +20,13 @@ func (c *Client) readCompact(ctx context.Context, res *http.Response, begin time
 	case len(data) > maxItemBytes:
 		return nil, oversized("the compacted history", maxItemBytes)
 	}
-	var got struct {
-		ID     string                  `json:"id"`
-		Output []json.RawMessage       `json:"output"`
-		Usage  responses.ResponseUsage `json:"usage"`
+	if !gjson.ValidBytes(data) {
+		return nil, fail(ClassBadResponse, prefixStream+"the compacted history is not JSON").stream()
 	}
-	if err := json.Unmarshal(data, &got); err != nil {
-		return nil, fail(ClassBadResponse, prefixStream+"the compacted history is not JSON").because(err).stream()
-	}
-	out := &Response{ID: got.ID, ServiceID: res.Header.Get("X-Request-Id"), Model: "", Status: "completed", Usage: usageOf(got.Usage)}
-	for _, raw := range got.Output {
-		out.Items = append(out.Items, Item{Raw: raw})
+	got := gjson.ParseBytes(data)
+	out := &Response{ID: text(got.Get("id")), ServiceID: res.Header.Get("X-Request-Id"), Status: "completed", Usage: usageOf(got.Get("usage"))}
+	for _, it := range got.Get("output").Array() {
+		out.Items = append(out.Items, Item{Raw: json.RawMessage(it.Raw)})
 	}
 	out.FirstEvent = c.o.Now().Sub(begin)
 	out.Duration = out.FirstEvent

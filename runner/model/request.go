@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The body is written by hand, field by field: the SDK's parameter types run
+// The body is written by hand, field by field: the usual way runs
 // every raw value through encoding/json, which compacts it and escapes <, > and
 // &. The service's prompt cache works on bytes, so the history must leave
 // exactly as it came, and everything that differs between two requests of a turn
@@ -178,11 +178,6 @@ const turnStateHeader = "x-codex-turn-state"
 // win over both.
 func (c *Client) setHeaders(req *http.Request, r Request, turnState string) {
 	h := req.Header
-	for name := range h {
-		if strings.HasPrefix(name, "X-Stainless-") {
-			delete(h, name)
-		}
-	}
 	set := func(name, value string) {
 		if value != "" {
 			h.Set(name, value)

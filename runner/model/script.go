@@ -71,7 +71,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// scriptedError passes an error through the SDK and the HTTP client.
+// scriptedError passes an error through the HTTP client.
 type scriptedError struct{ err error }
 
 func (e *scriptedError) Error() string { return e.err.Error() }

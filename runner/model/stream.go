@@ -16,14 +16,16 @@ import (
 	"time"
 
 	"github.com/openai/openai-go/v3/packages/ssestream"
-	"github.com/openai/openai-go/v3/responses"
+	"github.com/tidwall/gjson"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
-// reader reads one response stream. The SDK's decoder finds the events; its
+// reader reads one response stream. openai-go's decoder finds the events; its
 // typed stream is not used, because it takes an early end and response.failed
-// for success and stops at any event that has a field "error".
+// for success and stops at any event that has a field "error". What is read of an
+// event is read by path: a field of another kind than expected counts as absent,
+// and does not make the rest unreadable.
 type reader struct {
 	dec   ssestream.Decoder
 	body  *streamBody
@@ -152,24 +154,22 @@ func (r *reader) take(kind string, data []byte) (*Response, *failure) {
 	default:
 		return nil, nil
 	}
-	var ev responses.ResponseStreamEventUnion
-	if err := json.Unmarshal(data, &ev); err != nil {
-		return nil, cut(err).hinting("a %s event could not be read", kind)
-	}
+	ev := gjson.ParseBytes(data)
+	res := ev.Get("response")
 	switch kind {
 	case "response.created":
-		r.resp.ID, r.resp.Model = ev.Response.ID, ev.Response.Model
+		r.resp.ID, r.resp.Model = text(res.Get("id")), text(res.Get("model"))
 		return nil, nil
 	case "response.output_item.done":
-		return nil, r.add(int(ev.OutputIndex), json.RawMessage(ev.Item.RawJSON()))
+		return nil, r.add(int(ev.Get("output_index").Int()), json.RawMessage(ev.Get("item").Raw))
 	case "response.failed":
-		e, _ := parseServiceError([]byte(ev.Response.Error.RawJSON()))
+		e, _ := parseServiceError([]byte(res.Get("error").Raw))
 		return nil, responseFailure(e, r.now())
 	case "response.incomplete":
-		r.resp.Usage = usageOf(ev.Response.Usage)
-		return nil, incompleteFailure(ev.Response.IncompleteDetails.Reason)
+		r.resp.Usage = usageOf(res.Get("usage"))
+		return nil, incompleteFailure(text(res.Get("incomplete_details.reason")))
 	}
-	return r.finish(ev.Response)
+	return r.finish(res)
 }
 
 // add keeps a finished item. An item that is announced twice counts once: a
@@ -231,41 +231,46 @@ func withContent(kind string, raw json.RawMessage) json.RawMessage {
 // finish makes the response. Its items are those of the output_item.done events,
 // in the order of their indices; a service that sends none of these is taken at
 // the word of its final event.
-func (r *reader) finish(res responses.Response) (*Response, *failure) {
+func (r *reader) finish(res gjson.Result) (*Response, *failure) {
 	if len(r.output) == 0 {
-		for i, it := range res.Output {
-			if f := r.add(i, json.RawMessage(it.RawJSON())); f != nil {
+		for i, it := range res.Get("output").Array() {
+			if f := r.add(i, json.RawMessage(it.Raw)); f != nil {
 				return nil, f
 			}
 		}
 	}
 	out := r.resp
 	out.Items = r.items()
-	if res.ID != "" {
-		out.ID = res.ID
-	}
-	if res.Model != "" {
-		out.Model = res.Model
-	}
-	out.Status = cmp.Or(string(res.Status), "completed")
-	out.Usage = usageOf(res.Usage)
-	if raw := res.JSON.ExtraFields["end_turn"].Raw(); raw == "true" || raw == "false" {
-		end := raw == "true"
-		out.EndTurn = &end
+	out.ID = cmp.Or(text(res.Get("id")), out.ID)
+	out.Model = cmp.Or(text(res.Get("model")), out.Model)
+	out.Status = cmp.Or(text(res.Get("status")), "completed")
+	out.Usage = usageOf(res.Get("usage"))
+	if end := res.Get("end_turn"); end.IsBool() {
+		b := end.Bool()
+		out.EndTurn = &b
 	}
 	out.Duration = r.now().Sub(r.begin)
 	return &out, nil
 }
 
 // usageOf reads the token counts. A count below zero is not a count.
-func usageOf(u responses.ResponseUsage) event.Usage {
+func usageOf(u gjson.Result) event.Usage {
+	count := func(path string) int64 { return max(u.Get(path).Int(), 0) }
 	return event.Usage{
-		Input:           max(u.InputTokens, 0),
-		CachedInput:     max(u.InputTokensDetails.CachedTokens, 0),
-		CacheWriteInput: max(u.InputTokensDetails.CacheWriteTokens, 0),
-		Output:          max(u.OutputTokens, 0),
-		Reasoning:       max(u.OutputTokensDetails.ReasoningTokens, 0),
+		Input:           count("input_tokens"),
+		CachedInput:     count("input_tokens_details.cached_tokens"),
+		CacheWriteInput: count("input_tokens_details.cache_write_tokens"),
+		Output:          count("output_tokens"),
+		Reasoning:       count("output_tokens_details.reasoning_tokens"),
 	}
+}
+
+// text is v where it is a string. What a service sends of another kind is nothing.
+func text(v gjson.Result) string {
+	if v.Type != gjson.String {
+		return ""
+	}
+	return v.Str
 }
 
 // ended says why the stream ended without a terminal event.

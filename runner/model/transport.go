@@ -55,31 +55,6 @@ func httpClient(o Options) *http.Client {
 	return &h
 }
 
-// statusError is an answer that is not a stream.
-type statusError struct {
-	status int
-	header http.Header
-	body   []byte // its bounded start
-	url    *url.URL
-}
-
-// Error is only seen if the SDK wraps it in something unforeseen.
-func (e *statusError) Error() string { return "unexpected status " + statusLine(e.status) }
-
-// checkStatus turns everything but 200 into a statusError. It stands before the
-// SDK, which would read an error's body without a bound.
-func checkStatus(res *http.Response) (*http.Response, error) {
-	if res.StatusCode == http.StatusOK {
-		return res, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
-	_ = res.Body.Close() // nothing of it is wanted any more
-	if err != nil && len(body) == 0 {
-		body = []byte("(the body could not be read: " + err.Error() + ")")
-	}
-	return nil, &statusError{status: res.StatusCode, header: res.Header, body: body, url: res.Request.URL}
-}
-
 // transportFailure classifies an error of sending the request or of waiting for
 // the headers.
 func transportFailure(err error) *failure {
@@ -108,7 +83,7 @@ func transportFailure(err error) *failure {
 }
 
 // streamBody is the body of a stream with its bounds. It also makes every line
-// end a line feed, since the SDK's decoder knows no lone carriage return, and
+// end a line feed, since openai-go's decoder knows no lone carriage return, and
 // drops a byte order mark.
 type streamBody struct {
 	rc    io.ReadCloser
