@@ -94,7 +94,7 @@ func (b *builder) duration(v *node) time.Duration {
 	}
 	d, err := durationOf(v)
 	if err != nil {
-		b.fail(problem{at: v, message: err.Error()}.err(KindUsage)) // check has seen it before
+		b.wrong(v, "", err.Error(), "") // check has seen it before
 	}
 	return d
 }
@@ -149,13 +149,8 @@ func (b *builder) managedOverrides() {
 		}
 		for _, s := range l.found.found {
 			if v := managed.root.get(s.path...); v != nil && v.kind != kTable && !v.equal(s.at) {
-				b.notice(
-					"managed_override",
-					fmt.Sprintf("%s has no effect: %s sets %s", s.at.origin(), v.origin(), dotted(s.path)),
-					v.origin(),
-					"",
-					"",
-				)
+				b.notice(Notice{Class: "managed_override", Origin: v.origin(),
+					Message: fmt.Sprintf("%s has no effect: %s sets %s", s.at.origin(), v.origin(), dotted(s.path))})
 			}
 		}
 	}
@@ -196,28 +191,13 @@ func (b *builder) applyPins() {
 		}
 		want, path := b.q.pins[name], splitDotted(name)
 		if flag := b.explicitly(path...); flag != nil && !flag.equal(want) {
-			b.violated(
-				flag,
-				name,
+			b.violated(flag, name,
 				fmt.Sprintf("%s is not allowed by requirements, which fix it to %s (set by %s)", name, shown(path, want), want.origin()),
-				"remove the flag",
-			)
+				"remove the flag")
 		}
 		if now := b.root.get(path...); now != nil && !now.equal(want) {
-			b.notice(
-				"requirement_override",
-				fmt.Sprintf(
-					"%s%s is %s by requirements instead of %s (set by %s)",
-					place(now),
-					name,
-					shown(path, want),
-					shown(path, now),
-					want.origin(),
-				),
-				want.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_override", Origin: want.origin(),
+				Message: fmt.Sprintf("%s%s is %s by requirements instead of %s (set by %s)", place(now), name, shown(path, want), shown(path, now), want.origin())})
 		}
 		b.root = b.root.with(want, path...)
 	}
@@ -225,23 +205,13 @@ func (b *builder) applyPins() {
 		want := b.q.features[name]
 		if name == "network_proxy" && !want.yes || name == "web_search_request" && want.yes {
 			// A requirement takes away; these would open the network.
-			b.notice(
-				"requirement_ignored",
-				fmt.Sprintf("%sfeature %s = %t has no effect: requirements do not loosen", place(want), name, want.yes),
-				want.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_ignored", Origin: want.origin(),
+				Message: fmt.Sprintf("%sfeature %s = %t has no effect: requirements do not loosen", place(want), name, want.yes)})
 			continue
 		}
 		if now := b.root.get("features", name); now != nil && featureOn(now) != want.yes {
-			b.notice(
-				"requirement_override",
-				fmt.Sprintf("%sfeature %s stays %t by requirements (set by %s)", place(now), name, want.yes, want.origin()),
-				want.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_override", Origin: want.origin(),
+				Message: fmt.Sprintf("%sfeature %s stays %t by requirements (set by %s)", place(now), name, want.yes, want.origin())})
 		}
 		b.root = b.root.with(want, "features", name)
 	}
@@ -275,12 +245,9 @@ func (b *builder) applyMaxima() {
 		}
 		path := strings.Split(name, ".")
 		if flag := b.explicitly(path...); flag != nil && (magnitude(flag) == 0 || magnitude(flag) > magnitude(most)) {
-			b.violated(
-				flag,
-				name,
+			b.violated(flag, name,
 				fmt.Sprintf("%s = %s is above the %s that requirements allow (set by %s)", name, flag, most, most.origin()),
-				"lower the flag",
-			)
+				"lower the flag")
 			continue
 		}
 		now := b.root.get(path...)
@@ -288,21 +255,8 @@ func (b *builder) applyMaxima() {
 		case now == nil:
 			b.root = b.root.with(most, path...)
 		case magnitude(now) == 0 || magnitude(now) > magnitude(most):
-			b.notice(
-				"requirement_fallback",
-				fmt.Sprintf(
-					"%s%s = %s is above the %s that requirements allow; %s holds (set by %s)",
-					place(now),
-					name,
-					now,
-					most,
-					most,
-					most.origin(),
-				),
-				most.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_fallback", Origin: most.origin(),
+				Message: fmt.Sprintf("%s%s = %s is above the %s that requirements allow; %s holds (set by %s)", place(now), name, now, most, most, most.origin())})
 			b.root = b.root.with(most, path...)
 		}
 	}
@@ -323,10 +277,7 @@ func (b *builder) limits() {
 	}
 	b.cfg.Verify = b.list("verify")
 	if slices.ContainsFunc(b.cfg.Verify, func(cmd string) bool { return strings.TrimSpace(cmd) == "" }) {
-		b.fail(problem{
-			at: b.root.get("verify"), key: "verify", message: "a command of verify is empty, and would always pass",
-			hint: "is it a variable that is not set?",
-		}.err(KindUsage))
+		b.wrong(b.root.get("verify"), "verify", "a command of verify is empty, and would always pass", "is it a variable that is not set?")
 	}
 	b.cfg.Prices = Prices{Date: b.str("prices", "date")}
 	if models := b.root.get("prices", "models"); models != nil {
@@ -370,17 +321,9 @@ func (b *builder) auth() {
 	if b.q.logins != nil {
 		a.AllowedMethods = b.q.logins.values
 		if at := b.root.get("forced_login_method"); at != nil && !b.q.logins.has(at.text) {
-			b.violated(
-				at,
-				"forced_login_method",
-				fmt.Sprintf(
-					"forced_login_method = %q is not allowed by requirements: allowed_login_methods is [%s] (set by %s)",
-					at.text,
-					strings.Join(b.q.logins.values, ", "),
-					b.q.logins.origin(),
-				),
-				"",
-			)
+			b.violated(at, "forced_login_method",
+				fmt.Sprintf("forced_login_method = %q is not allowed by requirements: allowed_login_methods is [%s] (set by %s)", at.text, strings.Join(b.q.logins.values, ", "), b.q.logins.origin()),
+				"")
 		}
 	}
 	if b.q.workspaces != nil {
@@ -412,13 +355,8 @@ func (b *builder) auth() {
 func (b *builder) approval() {
 	b.cfg.ApprovalPolicy = "never"
 	if a := b.q.approvals; a != nil && !a.has("never") {
-		b.notice(
-			"approval_granular",
-			fmt.Sprintf("requirements let some actions be asked about; in this unattended run each of them is denied (set by %s)", a.origin()),
-			a.origin(),
-			"",
-			"",
-		)
+		b.notice(Notice{Class: "approval_granular", Origin: a.origin(),
+			Message: fmt.Sprintf("requirements let some actions be asked about; in this unattended run each of them is denied (set by %s)", a.origin())})
 	}
 	if r := b.q.reviewers; b.src.Flags.ApproveForMe && !r.has("auto_review") {
 		words := map[string]string{"user": "User", "auto_review": "AutoReview", "guardian_subagent": "AutoReview"}
@@ -426,28 +364,14 @@ func (b *builder) approval() {
 		for _, v := range r.values {
 			set = append(set, words[v])
 		}
-		b.notice(
-			"requirement_fallback",
-			fmt.Sprintf("an automatic reviewer is not allowed by requirements (set by %s)", r.origin()),
-			r.origin(),
-			"",
-			fmt.Sprintf(
-				"Configured value for `approvals_reviewer` is disallowed by requirements; falling back to required value %s. Details: invalid value for `approvals_reviewer`: `AutoReview` is not in the allowed set [%s] (set by %s)",
-				set[0],
-				strings.Join(set, ", "),
-				r.at.layer.path,
-			),
-		)
+		b.notice(Notice{Class: "requirement_fallback", Origin: r.origin(),
+			Message: fmt.Sprintf("an automatic reviewer is not allowed by requirements (set by %s)", r.origin()),
+			Wire:    fmt.Sprintf("Configured value for `approvals_reviewer` is disallowed by requirements; falling back to required value %s. Details: invalid value for `approvals_reviewer`: `AutoReview` is not in the allowed set [%s] (set by %s)", set[0], strings.Join(set, ", "), r.at.layer.path)})
 	}
 	at := b.root.get("approval_policy")
 	if at == nil || approvalOf(at) == "never" {
 		return
 	}
-	b.notice(
-		"approval_never",
-		fmt.Sprintf("%sapproval_policy %s has no effect: an unattended run never asks; what would be asked is denied", place(at), at),
-		at.origin(),
-		"",
-		"",
-	)
+	b.notice(Notice{Class: "approval_never", Origin: at.origin(),
+		Message: fmt.Sprintf("%sapproval_policy %s has no effect: an unattended run never asks; what would be asked is denied", place(at), at)})
 }

@@ -46,13 +46,8 @@ func (ld *loader) flagLayer() *layer {
 	str("--auth-writeback", f.Writeback, "auth", "writeback")
 	ld.limitFlags(f, put)
 	if f.ApproveForMe {
-		ld.notice(
-			"approve_for_me",
-			"--approve-for-me: there is no automatic reviewer; what it would review is denied, and the sandbox is workspace-write",
-			"--approve-for-me",
-			"",
-			"",
-		)
+		ld.notice(Notice{Class: "approve_for_me", Origin: "--approve-for-me",
+			Message: "--approve-for-me: there is no automatic reviewer; what it would review is denied, and the sandbox is workspace-write"})
 	}
 	if len(l.root.keys) == 0 {
 		return nil

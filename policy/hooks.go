@@ -61,10 +61,11 @@ func (b *builder) hooks() {
 		return
 	}
 	if b.q.managedHooks != nil {
-		b.notice("hooks_off", fmt.Sprintf("only managed hooks run (set by %s)", b.q.managedHooks.origin()), b.q.managedHooks.origin(), "", "")
+		b.notice(Notice{Class: "hooks_off", Origin: b.q.managedHooks.origin(),
+			Message: fmt.Sprintf("only managed hooks run (set by %s)", b.q.managedHooks.origin())})
 		return
 	}
-	b.notice("hooks_off", "hooks are off: the feature hooks is disabled", b.root.get("features", "hooks").origin(), "", "")
+	b.notice(Notice{Class: "hooks_off", Message: "hooks are off: the feature hooks is disabled", Origin: b.root.get("features", "hooks").origin()})
 }
 
 func (b *builder) hookTable(table *node, managed bool) {
@@ -138,14 +139,9 @@ func (b *builder) hookFile(path string, on bool) int {
 		return 0
 	}
 	fail := func(message string) int {
-		b.fail(
-			&Error{
-				File:     path,
-				Message:  message,
-				HintText: `write {"hooks": {"<Event>": [{"matcher": "…", "hooks": [{"type": "command", "command": "…"}]}]}}`,
-				Kind:     KindUsage,
-			},
-		)
+		b.fail(&Error{File: path, Kind: KindUsage,
+			Message:  message,
+			HintText: `write {"hooks": {"<Event>": [{"matcher": "…", "hooks": [{"type": "command", "command": "…"}]}]}}`})
 		return 0
 	}
 	if err != nil {
@@ -173,7 +169,7 @@ func (b *builder) hookFile(path string, on bool) int {
 			b.fail(p.err(KindUsage))
 			continue
 		}
-		b.notice("unknown_key", place(p.at)+p.message+"; it is ignored", p.at.origin(), p.hint, "")
+		b.notice(Notice{Class: "unknown_key", Message: place(p.at) + p.message + "; it is ignored", Origin: p.at.origin(), Hint: p.hint})
 	}
 	if len(f.wrong) == 0 {
 		b.hookTable(table.get("hooks"), false)
@@ -235,7 +231,7 @@ func (b *builder) environment() {
 	for _, pattern := range slices.Concat(e.Exclude, e.IncludeOnly) {
 		if _, err := filepath.Match(pattern, ""); err != nil {
 			at := b.root.get("shell_environment_policy", "filters", pattern)
-			b.fail(problem{at: at, key: "shell_environment_policy", message: fmt.Sprintf("%q is not a valid pattern", pattern)}.err(KindUsage))
+			b.wrong(at, "shell_environment_policy", fmt.Sprintf("%q is not a valid pattern", pattern), "")
 		}
 	}
 	slices.Sort(e.Exclude)
@@ -243,12 +239,9 @@ func (b *builder) environment() {
 	b.cfg.Environment = e
 	b.cfg.AllowLoginShell = b.boolean(true, "allow_login_shell") && b.q.noLogin == nil
 	if flag := b.explicitly("allow_login_shell"); flag != nil && flag.yes && b.q.noLogin != nil {
-		b.violated(
-			flag,
-			"allow_login_shell",
+		b.violated(flag, "allow_login_shell",
 			fmt.Sprintf("allow_login_shell is not allowed by requirements (set by %s)", b.q.noLogin.origin()),
-			"remove the flag",
-		)
+			"remove the flag")
 	}
 	b.cfg.Notify = b.list("notify")
 	for _, s := range itemsOf(b.root.get("skills", "config")) {

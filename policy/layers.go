@@ -60,9 +60,12 @@ func (ld *loader) usage(file, key, message, hint string) {
 	ld.fail(&Error{File: file, Key: key, Message: message, HintText: hint, Kind: KindUsage})
 }
 
-func (ld *loader) notice(class, message, origin, hint, wire string) {
-	ld.notices = append(ld.notices, Notice{Class: class, Message: message, Origin: origin, Hint: hint, Wire: wire})
+// wrong is a mistake of the configuration at a value.
+func (ld *loader) wrong(at *node, key, message, hint string) {
+	ld.fail(problem{at: at, key: key, message: message, hint: hint}.err(KindUsage))
 }
+
+func (ld *loader) notice(n Notice) { ld.notices = append(ld.notices, n) }
 
 // readLayer reads and parses one file; nil if it does not exist or is broken.
 func (ld *loader) readLayer(name, path string, k ErrorKind) *layer {
@@ -154,36 +157,17 @@ func (ld *loader) check(l *layer) {
 	l.found.unknown = slices.DeleteFunc(l.found.unknown, func(p problem) bool { return p.at == nil })
 	ld.checkFeatures(l)
 	if env := l.root.get("shell_environment_policy"); env.get("filters") != nil && (env.get("exclude") != nil || env.get("include_only") != nil) {
-		ld.fail(
-			problem{
-				at:      env.get("filters"),
-				key:     "shell_environment_policy.filters",
-				message: "filters and the lists exclude or include_only cannot stand in the same file",
-				hint:    `write the lists as filters: "NAME_*" = "exclude"`,
-			}.err(
-				KindUsage,
-			),
-		)
+		ld.wrong(env.get("filters"), "shell_environment_policy.filters",
+			"filters and the lists exclude or include_only cannot stand in the same file",
+			`write the lists as filters: "NAME_*" = "exclude"`)
 	}
 	if p := l.root.get("profile"); p != nil {
-		ld.fail(problem{at: p, key: "profile", message: "the key profile is no longer supported",
-			hint: fmt.Sprintf(
-				"use --profile %s and put the values into %s",
-				p.text,
-				filepath.Join(ld.src.Home, p.text+".config.toml"),
-			)}.err(KindUsage))
+		ld.wrong(p, "profile",
+			"the key profile is no longer supported",
+			fmt.Sprintf("use --profile %s and put the values into %s", p.text, filepath.Join(ld.src.Home, p.text+".config.toml")))
 	}
 	if a := l.root.get("approval_policy"); a != nil && a.kind == kString && a.text == "untrusted" && l.name != "managed" {
-		ld.fail(
-			problem{
-				at:      a,
-				key:     "approval_policy",
-				message: `approval_policy = "untrusted" is no longer supported`,
-				hint:    "remove the setting; an unattended run never asks",
-			}.err(
-				KindUsage,
-			),
-		)
+		ld.wrong(a, "approval_policy", `approval_policy = "untrusted" is no longer supported`, "remove the setting; an unattended run never asks")
 	}
 }
 
@@ -221,7 +205,7 @@ func (ld *loader) checkFeatures(l *layer) {
 			ld.fail(p.err(KindUsage))
 			continue
 		}
-		ld.notice("unknown_feature", place(v)+p.message+"; it is ignored", v.origin(), p.hint, "")
+		ld.notice(Notice{Class: "unknown_feature", Message: place(v) + p.message + "; it is ignored", Origin: v.origin(), Hint: p.hint})
 	}
 }
 
@@ -275,30 +259,20 @@ func (ld *loader) profile(name string) {
 	case l == nil && len(ld.errs) > before:
 		return
 	case l != nil && table != nil:
-		ld.fail(
-			problem{
-				at:      table,
-				key:     "profiles." + name,
-				message: fmt.Sprintf("profile %q is defined twice: here and in %s", name, path),
-				hint:    "keep the file and remove the table",
-			}.err(
-				KindUsage,
-			),
-		)
+		ld.wrong(table, "profiles."+name,
+			fmt.Sprintf("profile %q is defined twice: here and in %s", name, path),
+			"keep the file and remove the table")
 	case l != nil:
 		if nested := l.root.get("profiles"); nested != nil {
-			ld.fail(problem{at: nested, key: "profiles", message: "a profile cannot hold profiles"}.err(KindUsage))
+			ld.wrong(nested, "profiles", "a profile cannot hold profiles", "")
 		}
 		ld.add(l)
 	case table != nil && table.kind == kTable:
 		ld.add(&layer{name: "profile", path: table.layer.path, used: true, root: table})
 	default:
-		ld.usage(
-			"",
-			"--profile",
+		ld.usage("", "--profile",
 			fmt.Sprintf("profile %q does not exist: there is neither %s nor a table [profiles.%s]", name, path, name),
-			"check the name, or create the file",
-		)
+			"check the name, or create the file")
 	}
 }
 
@@ -343,13 +317,8 @@ func (ld *loader) report() {
 			}
 			slices.Sort(names)
 			first := l.found.unused[0].at
-			ld.notice(
-				"unused_key",
-				fmt.Sprintf("%s: known, but without effect in an unattended run: %s", source(l), strings.Join(slices.Compact(names), ", ")),
-				first.origin(),
-				"",
-				"",
-			)
+			ld.notice(Notice{Class: "unused_key", Origin: first.origin(),
+				Message: fmt.Sprintf("%s: known, but without effect in an unattended run: %s", source(l), strings.Join(slices.Compact(names), ", "))})
 		}
 	}
 	if ld.src.Strict {
@@ -360,7 +329,7 @@ func (ld *loader) report() {
 	}
 	wire := unknownWire(unknown)
 	for _, p := range unknown {
-		ld.notice("unknown_key", place(p.at)+p.message+"; it is ignored", p.at.origin(), p.hint, wire)
+		ld.notice(Notice{Class: "unknown_key", Message: place(p.at) + p.message + "; it is ignored", Origin: p.at.origin(), Hint: p.hint, Wire: wire})
 		wire = ""
 	}
 }

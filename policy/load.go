@@ -113,9 +113,7 @@ func (ld *loader) rulesFolder(folder string, layer rules.Layer) []*rules.File {
 		return nil
 	}
 	if err != nil {
-		ld.fail(
-			&Error{File: folder, Message: "rules cannot be read: " + reason(err), HintText: "rules is a folder of .rules files", Kind: KindPolicy},
-		)
+		ld.fail(&Error{File: folder, Message: "rules cannot be read: " + reason(err), HintText: "rules is a folder of .rules files", Kind: KindPolicy})
 		return nil
 	}
 	var out []*rules.File
@@ -125,25 +123,15 @@ func (ld *loader) rulesFolder(folder string, layer rules.Layer) []*rules.File {
 			continue
 		}
 		if info, err := ld.src.Files.Stat(path); err == nil && info.IsDir() {
-			ld.notice(
-				"rules_folder",
-				fmt.Sprintf("%s is a folder and holds no rules: only files directly in %s are read", path, folder),
-				path,
-				"",
-				"",
-			)
+			ld.notice(Notice{Class: "rules_folder", Origin: path,
+				Message: fmt.Sprintf("%s is a folder and holds no rules: only files directly in %s are read", path, folder)})
 			continue
 		}
 		data, err := ld.src.Files.ReadFile(path)
 		if err != nil {
-			ld.fail(
-				&Error{
-					File:     path,
-					Message:  "rules cannot be read: " + reason(err),
-					HintText: "no run starts while its rules are unknown",
-					Kind:     KindPolicy,
-				},
-			)
+			ld.fail(&Error{File: path, Kind: KindPolicy,
+				Message:  "rules cannot be read: " + reason(err),
+				HintText: "no run starts while its rules are unknown"})
 			continue
 		}
 		out = append(out, ld.rulesFile(path, data, layer))

@@ -25,9 +25,7 @@ func (b *builder) mcp() {
 func (b *builder) server(name string, v *node) (MCPServer, bool) {
 	at := []string{"mcp_servers", name}
 	bad := func(at *node, format string, args ...any) {
-		b.fail(
-			problem{at: at, key: "mcp_servers." + name, message: fmt.Sprintf("mcp_servers.%s ", name) + fmt.Sprintf(format, args...)}.err(KindUsage),
-		)
+		b.wrong(at, "mcp_servers."+name, fmt.Sprintf("mcp_servers.%s ", name)+fmt.Sprintf(format, args...), "")
 	}
 	s := MCPServer{
 		Name: name, Origin: v.origin(), Enabled: b.boolean(true, append(at, "enabled")...), Required: b.boolean(false, append(at, "required")...),
@@ -76,13 +74,8 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 	}
 	if m := v.get("sandbox"); m != nil && m.text == "none" {
 		if b.q.serversInside != nil {
-			b.notice(
-				"requirement_fallback",
-				fmt.Sprintf("%smcp_servers.%s runs in the sandbox by requirements (set by %s)", place(m), name, b.q.serversInside.origin()),
-				b.q.serversInside.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_fallback", Origin: b.q.serversInside.origin(),
+				Message: fmt.Sprintf("%smcp_servers.%s runs in the sandbox by requirements (set by %s)", place(m), name, b.q.serversInside.origin())})
 		} else {
 			s.Sandbox = "none"
 		}
@@ -134,14 +127,12 @@ func (b *builder) identified(s MCPServer, at *node) MCPServer {
 		}
 		s.Enabled, s.DisabledBy = false, origin
 		if s.Required {
-			b.violated(
-				at,
-				"mcp_servers."+s.Name,
+			b.violated(at, "mcp_servers."+s.Name,
 				fmt.Sprintf("MCP server %q is required, but %s (set by %s)", s.Name, why, origin),
-				"remove required, or ask for the server to be allowed",
-			)
+				"remove required, or ask for the server to be allowed")
 		} else {
-			b.notice("mcp_disabled", fmt.Sprintf("MCP server %q is off by requirements: it %s (set by %s)", s.Name, why, origin), origin, "", "")
+			b.notice(Notice{Class: "mcp_disabled", Origin: origin,
+				Message: fmt.Sprintf("MCP server %q is off by requirements: it %s (set by %s)", s.Name, why, origin)})
 		}
 		return s
 	}

@@ -46,13 +46,9 @@ func (b *builder) provider() {
 		p.BuiltIn, p.Name, p.RequiresOpenAIAuth = true, "OpenAI", true
 		p.BaseURL = b.str("openai_base_url")
 		if table != nil {
-			b.notice(
-				"unused_key",
-				place(table)+"model_providers.openai is ignored: the name is built in",
-				table.origin(),
-				"use openai_base_url, or another name",
-				"",
-			)
+			b.notice(Notice{Class: "unused_key", Origin: table.origin(),
+				Message: place(table) + "model_providers.openai is ignored: the name is built in",
+				Hint:    "use openai_base_url, or another name"})
 		}
 	case table == nil:
 		at := b.root.get("model_provider")
@@ -64,7 +60,7 @@ func (b *builder) provider() {
 		if near := nearest(name, known); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)
 		}
-		b.fail(problem{at: at, key: "model_provider", message: fmt.Sprintf("model_provider %q is not defined", name), hint: hint}.err(KindUsage))
+		b.wrong(at, "model_provider", fmt.Sprintf("model_provider %q is not defined", name), hint)
 	default:
 		b.providerTable(&p, name, table)
 	}
@@ -96,20 +92,13 @@ func (b *builder) providerTable(p *Provider, name string, table *node) {
 	p.StreamIdleTimeout = time.Duration(min(b.integer(300_000, append(at, "stream_idle_timeout_ms")...), 24*3600*1000)) * time.Millisecond
 	p.RetryBudget = b.duration(table.get("retry_budget"))
 	if p.BaseURL == "" {
-		b.fail(problem{at: table, key: "model_providers." + name, message: fmt.Sprintf("model_providers.%s has no base_url", name)}.err(KindUsage))
+		b.wrong(table, "model_providers."+name, fmt.Sprintf("model_providers.%s has no base_url", name), "")
 	}
 	for _, key := range []string{"auth", "aws"} {
 		if v := table.get(key); v != nil {
-			b.fail(
-				problem{
-					at:      v,
-					key:     "model_providers." + name + "." + key,
-					message: fmt.Sprintf("model_providers.%s.%s is not supported: requests would go out without a credential", name, key),
-					hint:    "use env_key",
-				}.err(
-					KindUsage,
-				),
-			)
+			b.wrong(v, "model_providers."+name+"."+key,
+				fmt.Sprintf("model_providers.%s.%s is not supported: requests would go out without a credential", name, key),
+				"use env_key")
 		}
 	}
 }
@@ -136,15 +125,7 @@ func (b *builder) instructions() {
 	c.ProjectDocFallbacks = b.list("project_doc_fallback_filenames")
 	for _, i := range itemsOf(b.root.get("project_doc_fallback_filenames")) {
 		if !filepath.IsLocal(i.text) {
-			b.fail(
-				problem{
-					at:      i,
-					key:     "project_doc_fallback_filenames",
-					message: fmt.Sprintf("project_doc_fallback_filenames: %q leads out of the folder", i.text),
-				}.err(
-					KindUsage,
-				),
-			)
+			b.wrong(i, "project_doc_fallback_filenames", fmt.Sprintf("project_doc_fallback_filenames: %q leads out of the folder", i.text), "")
 		}
 	}
 	c.ProjectRootMarkers = []string{".git"}
@@ -161,12 +142,12 @@ func (b *builder) text(v *node, key string) string {
 	path := b.resolve(v.text, v.layer)
 	data, err := b.src.Files.ReadFile(path)
 	if err != nil {
-		b.fail(problem{at: v, key: key, message: fmt.Sprintf("%s: cannot read %s: %s", key, path, reason(err))}.err(KindUsage))
+		b.wrong(v, key, fmt.Sprintf("%s: cannot read %s: %s", key, path, reason(err)), "")
 		return ""
 	}
 	text := strings.TrimSpace(string(data))
 	if text == "" {
-		b.fail(problem{at: v, key: key, message: fmt.Sprintf("%s: %s is empty", key, path)}.err(KindUsage))
+		b.wrong(v, key, fmt.Sprintf("%s: %s is empty", key, path), "")
 	}
 	return text
 }

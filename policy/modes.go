@@ -37,7 +37,9 @@ func (b *builder) sandboxMode() {
 			b.refuseMode(at, mode)
 		} else {
 			limit := b.modeOrigin(mode)
-			b.notice("requirement_fallback", fmt.Sprintf("sandbox mode %q of %s is not allowed by requirements; the run is read-only (set by %s)", mode, origin, limit), limit, "", b.sandboxWire(mode))
+			b.notice(Notice{Class: "requirement_fallback", Origin: limit,
+				Message: fmt.Sprintf("sandbox mode %q of %s is not allowed by requirements; the run is read-only (set by %s)", mode, origin, limit),
+				Wire:    b.sandboxWire(mode)})
 		}
 		mode = "read-only"
 		if b.profile != nil {
@@ -114,18 +116,9 @@ func (b *builder) refuseMode(at *node, mode string) {
 	if list.has(mode) {
 		list, name = b.q.profiles, "allowed_permission_profiles"
 	}
-	b.violated(
-		at,
-		"sandbox_mode",
-		fmt.Sprintf(
-			"sandbox mode %q is not allowed by requirements: %s is [%s] (set by %s)",
-			mode,
-			name,
-			strings.Join(list.values, ", "),
-			list.origin(),
-		),
-		"choose one of the allowed modes, or leave the mode out",
-	)
+	b.violated(at, "sandbox_mode",
+		fmt.Sprintf("sandbox mode %q is not allowed by requirements: %s is [%s] (set by %s)", mode, name, strings.Join(list.values, ", "), list.origin()),
+		"choose one of the allowed modes, or leave the mode out")
 }
 
 // wireWords are the names the reference uses in its warnings.
@@ -182,17 +175,9 @@ func (b *builder) webSearch() {
 		return
 	}
 	if at != nil && b.byFlag(at) {
-		b.violated(
-			at,
-			"web_search",
-			fmt.Sprintf(
-				"web_search = %q is not allowed by requirements: allowed_web_search_modes is [%s] (set by %s)",
-				mode,
-				strings.Join(limit.values, ", "),
-				limit.origin(),
-			),
-			"remove the flag",
-		)
+		b.violated(at, "web_search",
+			fmt.Sprintf("web_search = %q is not allowed by requirements: allowed_web_search_modes is [%s] (set by %s)", mode, strings.Join(limit.values, ", "), limit.origin()),
+			"remove the flag")
 		return
 	}
 	fallback := limit.strictest(ranks["web_search"], mode, "disabled")
@@ -211,13 +196,9 @@ func (b *builder) webSearch() {
 	if at != nil {
 		from = at.origin()
 	}
-	b.notice(
-		"requirement_fallback",
-		fmt.Sprintf("web_search = %q of %s is not allowed by requirements; %q holds (set by %s)", mode, from, fallback, limit.origin()),
-		limit.origin(),
-		"",
-		wire,
-	)
+	b.notice(Notice{Class: "requirement_fallback", Origin: limit.origin(),
+		Message: fmt.Sprintf("web_search = %q of %s is not allowed by requirements; %q holds (set by %s)", mode, from, fallback, limit.origin()),
+		Wire:    wire})
 	b.cfg.WebSearch = fallback
 	b.root = b.root.with(limit.instead(fallback, limit.at), "web_search")
 }

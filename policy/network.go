@@ -47,26 +47,18 @@ func (b *builder) network() {
 			n.AllowedDomains = []string{"*"}
 		}
 		n.Enabled, host = true, false
-		b.notice("network_proxied", "network_access goes through the proxy, which alone can keep the lists of hosts", "", "", "")
+		b.notice(Notice{Class: "network_proxied", Message: "network_access goes through the proxy, which alone can keep the lists of hosts"})
 	}
 	if n.Enabled && len(n.AllowedDomains) == 0 && b.allowRule() == nil {
-		b.notice(
-			"network_empty",
-			"network is enabled, but no host is allowed: commands reach nothing",
-			"",
-			"list hosts as permissions.network.allowed_domains",
-			"",
-		)
+		b.notice(Notice{Class: "network_empty",
+			Message: "network is enabled, but no host is allowed: commands reach nothing",
+			Hint:    "list hosts as permissions.network.allowed_domains"})
 	}
 	if !n.Enabled && !host && b.cfg.SandboxMode != "danger-full-access" {
 		if r := b.allowRule(); r != nil {
-			b.notice(
-				"rule_without_effect",
-				fmt.Sprintf("%s: network_rule allows %s, but the network of commands is off", r.Origin, r.Host),
-				r.Origin,
-				"enable permissions.network",
-				"",
-			)
+			b.notice(Notice{Class: "rule_without_effect", Origin: r.Origin,
+				Message: fmt.Sprintf("%s: network_rule allows %s, but the network of commands is off", r.Origin, r.Host),
+				Hint:    "enable permissions.network"})
 		}
 	}
 	n.AllowedDomains, n.DeniedDomains, n.UnixSockets = unique(n.AllowedDomains), unique(n.DeniedDomains), unique(n.UnixSockets)
@@ -89,16 +81,9 @@ func (b *builder) networkTable(n *NetworkPolicy, t *node, feature bool) {
 	}
 	domain := func(at *node, host string, allow bool) {
 		if message := badDomain(host); message != "" {
-			b.fail(
-				problem{
-					at:      at,
-					key:     "permissions.network",
-					message: fmt.Sprintf("host pattern %q %s", host, message),
-					hint:    "write name, *.name, **.name or *, with :port where only that one is meant",
-				}.err(
-					KindUsage,
-				),
-			)
+			b.wrong(at, "permissions.network",
+				fmt.Sprintf("host pattern %q %s", host, message),
+				"write name, *.name, **.name or *, with :port where only that one is meant")
 			return
 		}
 		if allow {
@@ -138,12 +123,9 @@ func (b *builder) flagCeiling(host string) {
 		if limit.hasAllow && !slices.ContainsFunc(limit.allow, func(a *node) bool {
 			return allowsDomain(a.text, strings.TrimLeft(normalDomain(host), "*."), domainPort(host))
 		}) {
-			b.violated(
-				newTable(&layer{flag: "--allow-domain"}),
-				"--allow-domain",
+			b.violated(newTable(&layer{flag: "--allow-domain"}), "--allow-domain",
 				fmt.Sprintf("--allow-domain %s is not allowed by requirements (set by %s)", host, limit.originAllow),
-				"",
-			)
+				"")
 		}
 	}
 }
@@ -157,60 +139,36 @@ func (b *builder) requirementNetwork(n *NetworkPolicy, host *bool) {
 		case limit.off != nil && wants:
 			for _, path := range [][]string{{"sandbox_workspace_write", "network_access"}, {"permissions", "network", "enabled"}} {
 				if flag := b.explicitly(path...); flag != nil && flag.yes {
-					b.violated(
-						flag,
-						strings.Join(path, "."),
+					b.violated(flag, strings.Join(path, "."),
 						fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()),
-						"remove the flag",
-					)
+						"remove the flag")
 				}
 			}
 			if len(b.src.Flags.NetworkAllow) > 0 {
-				b.violated(
-					newTable(&layer{flag: "--allow-domain"}),
-					"--allow-domain",
+				b.violated(newTable(&layer{flag: "--allow-domain"}), "--allow-domain",
 					fmt.Sprintf("network is not allowed by requirements (set by %s)", limit.off.origin()),
-					"",
-				)
+					"")
 			}
-			b.notice(
-				"requirement_fallback",
-				fmt.Sprintf("network is not allowed by requirements; it is off (set by %s)", limit.off.origin()),
-				limit.off.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_fallback", Origin: limit.off.origin(),
+				Message: fmt.Sprintf("network is not allowed by requirements; it is off (set by %s)", limit.off.origin())})
 			n.Enabled, *host = false, false
 		case limit.injectsAt != nil && wants:
-			b.violated(
-				limit.injectsAt,
-				"experimental_network.header_injections",
+			b.violated(limit.injectsAt, "experimental_network.header_injections",
 				"header_injections cannot be enforced: connections are not intercepted",
-				"run without network, or remove the requirement",
-			)
+				"run without network, or remove the requirement")
 		}
 		if limit.local != nil && n.AllowLocal {
 			n.AllowLocal = false
-			b.notice(
-				"requirement_fallback",
-				fmt.Sprintf("allow_local_binding is not allowed by requirements (set by %s)", limit.local.origin()),
-				limit.local.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "requirement_fallback", Origin: limit.local.origin(),
+				Message: fmt.Sprintf("allow_local_binding is not allowed by requirements (set by %s)", limit.local.origin())})
 		}
 		if limit.sockets != nil {
 			n.UnixSockets = slices.DeleteFunc(n.UnixSockets, func(path string) bool {
 				if limit.sockets[path] {
 					return false
 				}
-				b.notice(
-					"requirement_fallback",
-					fmt.Sprintf("unix socket %s is not allowed by requirements (set by %s)", path, limit.socketsAt.origin()),
-					limit.socketsAt.origin(),
-					"",
-					"",
-				)
+				b.notice(Notice{Class: "requirement_fallback", Origin: limit.socketsAt.origin(),
+					Message: fmt.Sprintf("unix socket %s is not allowed by requirements (set by %s)", path, limit.socketsAt.origin())})
 				return true
 			})
 		}
@@ -231,26 +189,19 @@ func (b *builder) limitsHosts() bool {
 func (b *builder) unconfined(n NetworkPolicy) {
 	for _, l := range b.networks {
 		if l.off != nil || l.proxy != nil || l.hasAllow || len(l.deny)+len(l.review) > 0 || l.injectsAt != nil {
-			b.violated(
-				l.at,
-				"experimental_network",
+			b.violated(l.at, "experimental_network",
 				fmt.Sprintf("network requirements cannot be enforced under danger-full-access (set by %s)", l.at.origin()),
-				"use another sandbox mode",
-			)
+				"use another sandbox mode")
 		}
 	}
 	if r := b.restrictingRule(); r != nil {
-		b.fail(
-			&Error{
-				Key:      "network_rule",
-				Message:  fmt.Sprintf("%s: network_rule on %s cannot be enforced under danger-full-access", r.Origin, r.Host),
-				HintText: "use another sandbox mode, or remove the rule",
-				Kind:     KindPolicy,
-			},
-		)
+		b.fail(&Error{Key: "network_rule", Kind: KindPolicy,
+			Message:  fmt.Sprintf("%s: network_rule on %s cannot be enforced under danger-full-access", r.Origin, r.Host),
+			HintText: "use another sandbox mode, or remove the rule"})
 	}
 	if len(n.AllowedDomains)+len(n.DeniedDomains) > 0 {
-		b.notice("network_unconfined", "permissions.network has no effect under danger-full-access: commands have the host's network", "", "", "")
+		b.notice(Notice{Class: "network_unconfined",
+			Message: "permissions.network has no effect under danger-full-access: commands have the host's network"})
 	}
 }
 

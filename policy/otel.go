@@ -141,7 +141,7 @@ func (b *builder) role(r *AgentRole, f *node) {
 	l := b.readLayer("role", r.ConfigFile, KindUsage)
 	if l == nil {
 		if len(b.errs) == before {
-			b.fail(problem{at: f, key: "agents", message: fmt.Sprintf("role file %s does not exist", r.ConfigFile)}.err(KindUsage))
+			b.wrong(f, "agents", fmt.Sprintf("role file %s does not exist", r.ConfigFile), "")
 		}
 		return
 	}
@@ -150,7 +150,7 @@ func (b *builder) role(r *AgentRole, f *node) {
 		b.fail(p.err(KindUsage))
 	}
 	for _, p := range found.unknown {
-		b.notice("unknown_key", place(p.at)+p.message+"; it is ignored", p.at.origin(), p.hint, "")
+		b.notice(Notice{Class: "unknown_key", Message: place(p.at) + p.message + "; it is ignored", Origin: p.at.origin(), Hint: p.hint})
 	}
 	get := func(key string) string {
 		if v := l.root.get(key); v != nil && v.kind == kString {
@@ -169,12 +169,8 @@ func (b *builder) role(r *AgentRole, f *node) {
 		}
 	}
 	if len(idle) > 0 {
-		b.notice(
-			"unused_key",
-			fmt.Sprintf("%s: without effect in a role file: %s", r.ConfigFile, strings.Join(unique(idle), ", ")),
-			r.ConfigFile,
-			"a role has the rights of its parent",
-			"",
-		)
+		b.notice(Notice{Class: "unused_key", Origin: r.ConfigFile,
+			Message: fmt.Sprintf("%s: without effect in a role file: %s", r.ConfigFile, strings.Join(unique(idle), ", ")),
+			Hint:    "a role has the rights of its parent"})
 	}
 }

@@ -182,7 +182,9 @@ func (b *builder) sandbox() {
 	if b.cfg.SandboxMode == "workspace-write" {
 		s.WritableRoots = b.writableRoots()
 	} else if len(b.src.Flags.AddDirs) > 0 && b.cfg.SandboxMode == "read-only" {
-		b.notice("add_dir_unused", "--add-dir has no effect: the sandbox is read-only", "--add-dir", "add -s workspace-write", "")
+		b.notice(Notice{Class: "add_dir_unused", Origin: "--add-dir",
+			Message: "--add-dir has no effect: the sandbox is read-only",
+			Hint:    "add -s workspace-write"})
 	}
 	if b.profile != nil {
 		b.protect = b.profile.protect
@@ -198,7 +200,7 @@ func (b *builder) sandbox() {
 		}
 		n, err := sizeOf(v)
 		if err != nil {
-			b.fail(problem{at: v, key: "sandbox." + key, message: err.Error()}.err(KindUsage)) // check has seen it before
+			b.wrong(v, "sandbox."+key, err.Error(), "") // check has seen it before
 		}
 		return n
 	}
@@ -247,24 +249,14 @@ func (b *builder) denyRead() {
 	configured := b.root.get("sandbox", "deny_read")
 	full := b.cfg.SandboxMode == "danger-full-access"
 	if full && len(required) > 0 {
-		b.violated(
-			required[0],
-			"deny_read",
+		b.violated(required[0], "deny_read",
 			fmt.Sprintf("deny_read cannot be enforced under danger-full-access (set by %s)", required[0].origin()),
-			"use another sandbox mode",
-		)
+			"use another sandbox mode")
 	}
 	if full && configured != nil && len(configured.items) > 0 {
-		b.fail(
-			problem{
-				at:      configured,
-				key:     "sandbox.deny_read",
-				message: "sandbox.deny_read cannot be enforced under danger-full-access",
-				hint:    "use another sandbox mode, or remove it",
-			}.err(
-				KindUsage,
-			),
-		)
+		b.wrong(configured, "sandbox.deny_read",
+			"sandbox.deny_read cannot be enforced under danger-full-access",
+			"use another sandbox mode, or remove it")
 	}
 	add := func(v *node) {
 		if message := b.badDenyPath(v.text); message != "" {
@@ -298,13 +290,8 @@ func (b *builder) denyRead() {
 	}
 	s.DenyRead = unique(s.DenyRead)
 	if slices.ContainsFunc(s.DenyRead, func(d string) bool { return strings.ContainsAny(d, "*?[{") }) {
-		b.notice(
-			"deny_read_pattern",
-			"deny_read patterns cover the files that exist when a command starts; a file made while it runs is not covered until the next one",
-			"",
-			"",
-			"",
-		)
+		b.notice(Notice{Class: "deny_read_pattern",
+			Message: "deny_read patterns cover the files that exist when a command starts; a file made while it runs is not covered until the next one"})
 	}
 }
 
@@ -333,13 +320,8 @@ func (b *builder) guarantees() {
 		}
 		if len(kept) > 0 {
 			names = append(names, kept...)
-			b.notice(
-				"guarantee_kept",
-				fmt.Sprintf("%s%s required besides: only sandbox.may_drop in requirements can do without a default guarantee", place(configured), andThe(kept)),
-				configured.origin(),
-				"",
-				"",
-			)
+			b.notice(Notice{Class: "guarantee_kept", Origin: configured.origin(),
+				Message: fmt.Sprintf("%s%s required besides: only sandbox.may_drop in requirements can do without a default guarantee", place(configured), andThe(kept))})
 		}
 		names = append(names, asked...)
 	} else if len(b.q.require) > 0 {
@@ -348,16 +330,9 @@ func (b *builder) guarantees() {
 	for _, r := range b.q.require {
 		names = append(names, stringsOf(r)...)
 		if b.cfg.SandboxMode == "danger-full-access" {
-			b.violated(
-				r,
-				"sandbox.require",
-				fmt.Sprintf(
-					"danger-full-access gives no guarantee, and requirements ask for %s (set by %s)",
-					strings.Join(stringsOf(r), ", "),
-					r.origin(),
-				),
-				"use another sandbox mode",
-			)
+			b.violated(r, "sandbox.require",
+				fmt.Sprintf("danger-full-access gives no guarantee, and requirements ask for %s (set by %s)", strings.Join(stringsOf(r), ", "), r.origin()),
+				"use another sandbox mode")
 		}
 	}
 	for _, g := range guarantees {
@@ -369,17 +344,9 @@ func (b *builder) guarantees() {
 	at := b.root.get("sandbox", "degrade")
 	for _, d := range s.Degrade {
 		if !b.q.degrade.has(d) {
-			b.violated(
-				at,
-				"sandbox.degrade",
-				fmt.Sprintf(
-					"sandbox.degrade %q is not allowed by requirements: sandbox.allowed_degrade is [%s] (set by %s)",
-					d,
-					strings.Join(b.q.degrade.values, ", "),
-					b.q.degrade.origin(),
-				),
-				"",
-			)
+			b.violated(at, "sandbox.degrade",
+				fmt.Sprintf("sandbox.degrade %q is not allowed by requirements: sandbox.allowed_degrade is [%s] (set by %s)", d, strings.Join(b.q.degrade.values, ", "), b.q.degrade.origin()),
+				"")
 		}
 	}
 }

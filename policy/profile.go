@@ -45,28 +45,16 @@ func (b *builder) selectProfile() {
 		return
 	}
 	if mode := b.root.get("sandbox_mode"); mode != nil {
-		b.notice(
-			"permissions_unused",
-			fmt.Sprintf("%sdefault_permissions = %q has no effect: sandbox_mode is set at %s", place(at), at.text, mode.origin()),
-			at.origin(),
-			"use one of the two",
-			"",
-		)
+		b.notice(Notice{Class: "permissions_unused", Origin: at.origin(),
+			Message: fmt.Sprintf("%sdefault_permissions = %q has no effect: sandbox_mode is set at %s", place(at), at.text, mode.origin()),
+			Hint:    "use one of the two"})
 		return
 	}
 	p := &profile{name: at.text, origin: at.origin(), at: at}
 	if !b.q.profiles.has(at.text) {
-		b.violated(
-			at,
-			"default_permissions",
-			fmt.Sprintf(
-				"permission profile %q is not allowed by requirements: allowed_permission_profiles is [%s] (set by %s)",
-				at.text,
-				strings.Join(b.q.profiles.values, ", "),
-				b.q.profiles.origin(),
-			),
-			"",
-		)
+		b.violated(at, "default_permissions",
+			fmt.Sprintf("permission profile %q is not allowed by requirements: allowed_permission_profiles is [%s] (set by %s)", at.text, strings.Join(b.q.profiles.values, ", "), b.q.profiles.origin()),
+			"")
 		return
 	}
 	if b.fillProfile(p, at.text, at, nil) {

@@ -21,7 +21,7 @@ func (ld *loader) restrain(l *layer, below *node) {
 		l.dropped[name] = why
 		l.root = l.root.without(indexless(s.path)...)
 		names = append(names, s.path[0])
-		ld.notice("project_ignored", fmt.Sprintf("%s%s is ignored: %s", place(s.at), name, why), s.at.origin(), "", "")
+		ld.notice(Notice{Class: "project_ignored", Message: fmt.Sprintf("%s%s is ignored: %s", place(s.at), name, why), Origin: s.at.origin()})
 	}
 	for _, s := range l.found.found {
 		if s.key.unused && s.key.project == free {

@@ -39,18 +39,9 @@ func (ld *loader) list(a **allowed, v *node, name string, values func(*node) []s
 	}
 	both := slices.DeleteFunc(slices.Clone((*a).values), func(x string) bool { return !slices.Contains(now, x) })
 	if len(both) == 0 && mustHold {
-		ld.violated(
-			v,
-			name,
-			fmt.Sprintf(
-				"%s: [%s] here and [%s] at %s have nothing in common",
-				name,
-				strings.Join(now, ", "),
-				strings.Join((*a).values, ", "),
-				(*a).origin(),
-			),
-			"two requirement files contradict each other; an administrator must change one",
-		)
+		ld.violated(v, name,
+			fmt.Sprintf("%s: [%s] here and [%s] at %s have nothing in common", name, strings.Join(now, ", "), strings.Join((*a).values, ", "), (*a).origin()),
+			"two requirement files contradict each other; an administrator must change one")
 		return
 	}
 	*a = &allowed{values: both, lists: append(slices.Clone((*a).lists), now), origins: append(slices.Clone((*a).origins), v.origin()), at: v}
@@ -99,12 +90,9 @@ func (ld *loader) sandboxModes(q *requirements, l *layer) {
 		return
 	}
 	if !slices.Contains(stringsOf(v), "read-only") {
-		ld.violated(
-			v,
-			"allowed_sandbox_modes",
+		ld.violated(v, "allowed_sandbox_modes",
 			`allowed_sandbox_modes must include "read-only"`,
-			`add "read-only": it is what every other mode falls back to`,
-		)
+			`add "read-only": it is what every other mode falls back to`)
 		return
 	}
 	ld.list(&q.sandbox, v, "allowed_sandbox_modes", stringsOf, true)
@@ -121,12 +109,9 @@ func (ld *loader) pin(pins map[string]*node, name string, v *node) {
 		return
 	}
 	if old := pins[name]; old != nil && !old.equal(v) {
-		ld.violated(
-			v,
-			name,
+		ld.violated(v, name,
 			fmt.Sprintf("%s must be %s here and %s at %s", name, shown(splitDotted(name), v), shown(splitDotted(name), old), old.origin()),
-			"two requirement files contradict each other; an administrator must change one",
-		)
+			"two requirement files contradict each other; an administrator must change one")
 		return
 	}
 	if pins[name] == nil {
@@ -157,13 +142,10 @@ func (ld *loader) pinFeature(q *requirements, name string, v *node) {
 			ld.fail(p.err(KindPolicy))
 			return
 		}
-		ld.notice(
-			"unknown_feature",
-			place(v)+p.message+"; it is ignored",
-			v.origin(),
-			p.hint,
-			fmt.Sprintf("Ignoring unknown `features` requirement `%s` from %s", name, v.layer.path),
-		)
+		ld.notice(Notice{Class: "unknown_feature", Origin: v.origin(),
+			Message: place(v) + p.message + "; it is ignored",
+			Hint:    p.hint,
+			Wire:    fmt.Sprintf("Ignoring unknown `features` requirement `%s` from %s", name, v.layer.path)})
 		return
 	}
 	ld.pin(q.features, canonical, v)

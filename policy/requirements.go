@@ -84,6 +84,8 @@ func (ld *loader) loadRequirements() *requirements {
 	return q
 }
 
+// violated is a requirement that is broken or cannot be kept, at the value that
+// breaks it.
 func (ld *loader) violated(at *node, key, message, hint string) {
 	ld.fail(problem{at: at, key: key, message: message, hint: hint}.err(KindPolicy))
 }
@@ -94,14 +96,9 @@ func (ld *loader) readRequirements(path string, named bool) *layer {
 	case errors.Is(err, fs.ErrNotExist) && !named:
 		return nil
 	case err != nil:
-		ld.fail(
-			&Error{
-				File:     path,
-				Message:  "requirements cannot be read: " + reason(err),
-				HintText: "no run starts while its requirements are unknown",
-				Kind:     KindPolicy,
-			},
-		)
+		ld.fail(&Error{File: path, Kind: KindPolicy,
+			Message:  "requirements cannot be read: " + reason(err),
+			HintText: "no run starts while its requirements are unknown"})
 		return nil
 	}
 	l := &layer{name: "requirements", path: path, used: true}
@@ -134,13 +131,8 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 		for _, p := range l.found.unused {
 			names = append(names, p.key)
 		}
-		ld.notice(
-			"unused_requirement",
-			fmt.Sprintf("%s: known, but without effect in an unattended run: %s", l.path, strings.Join(unique(names), ", ")),
-			l.path,
-			"",
-			"",
-		)
+		ld.notice(Notice{Class: "unused_requirement", Origin: l.path,
+			Message: fmt.Sprintf("%s: known, but without effect in an unattended run: %s", l.path, strings.Join(unique(names), ", "))})
 	}
 	q.layers = append(q.layers, l)
 	root := l.root
@@ -242,13 +234,9 @@ func (ld *loader) requireProfiles(q *requirements, root *node, granting bool) {
 	case granting:
 		q.defaults["default_permissions"] = v
 	case q.defaults["default_permissions"] == nil || q.defaults["default_permissions"].text != v.text:
-		ld.notice(
-			"requirement_ignored",
-			place(v)+"default_permissions has no effect: only "+filepath.Join(ld.src.SystemDir, "requirements.toml")+" can choose a default",
-			v.origin(),
-			"use allowed_permission_profiles to restrict",
-			"",
-		)
+		ld.notice(Notice{Class: "requirement_ignored", Origin: v.origin(),
+			Message: place(v) + "default_permissions has no effect: only " + filepath.Join(ld.src.SystemDir, "requirements.toml") + " can choose a default",
+			Hint:    "use allowed_permission_profiles to restrict"})
 	}
 }
 
@@ -260,18 +248,8 @@ func (ld *loader) grants(q *requirements, root *node, granting bool) {
 			q.unsandboxed = v
 		case v.yes:
 			if q.unsandboxed == nil {
-				ld.notice(
-					"requirement_ignored",
-					place(
-						v,
-					)+"rules.allow_unsandboxed = true has no effect: only "+filepath.Join(
-						ld.src.SystemDir,
-						"requirements.toml",
-					)+" can grant it",
-					v.origin(),
-					"",
-					"",
-				)
+				ld.notice(Notice{Class: "requirement_ignored", Origin: v.origin(),
+					Message: place(v) + "rules.allow_unsandboxed = true has no effect: only " + filepath.Join(ld.src.SystemDir, "requirements.toml") + " can grant it"})
 			}
 		default:
 			// An objection holds for good.
@@ -300,12 +278,9 @@ func (ld *loader) serverList(q *requirements, v *node) {
 		s.identities[name] = v.fields[name].get("identity")
 		if id := s.identities[name]; id != nil {
 			if message := badIdentity(id); message != "" {
-				ld.violated(
-					id,
-					"mcp_servers."+name+".identity",
+				ld.violated(id, "mcp_servers."+name+".identity",
 					"mcp_servers."+name+".identity "+message,
-					`write identity = { command = "…" } or { url = "…" }`,
-				)
+					`write identity = { command = "…" } or { url = "…" }`)
 			}
 		}
 	}
@@ -344,36 +319,22 @@ func (ld *loader) consistent(q *requirements) {
 		if !slices.ContainsFunc(q.approvals.values, func(v string) bool { return v != "untrusted" }) {
 			what = "every command would wait for a person"
 		}
-		ld.violated(
-			q.approvals.at,
-			"allowed_approval_policies",
-			fmt.Sprintf(
-				"requirements allow only the approval policies [%s]: %s, and an unattended run has none (set by %s)",
-				strings.Join(q.approvals.values, ", "),
-				what,
-				q.approvals.origin(),
-			),
-			hint,
-		)
+		ld.violated(q.approvals.at, "allowed_approval_policies",
+			fmt.Sprintf("requirements allow only the approval policies [%s]: %s, and an unattended run has none (set by %s)", strings.Join(q.approvals.values, ", "), what, q.approvals.origin()),
+			hint)
 	}
 	if q.profiles != nil {
 		for _, name := range q.profiles.values {
 			if !strings.HasPrefix(name, ":") && q.profileBy[name] == nil && ld.merged(ld.layers).get("permissions", name) == nil {
-				ld.violated(
-					q.profiles.at,
-					"allowed_permission_profiles",
+				ld.violated(q.profiles.at, "allowed_permission_profiles",
 					fmt.Sprintf("allowed_permission_profiles names %q, which no file defines", name),
-					"define [permissions."+name+"]",
-				)
+					"define [permissions."+name+"]")
 			}
 		}
 		if d := q.defaults["default_permissions"]; d != nil && !q.profiles.has(d.text) {
-			ld.violated(
-				d,
-				"default_permissions",
+			ld.violated(d, "default_permissions",
 				fmt.Sprintf("default_permissions %q is not in allowed_permission_profiles (set by %s)", d.text, q.profiles.origin()),
-				"",
-			)
+				"")
 		}
 	}
 	for _, n := range q.networks {

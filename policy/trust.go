@@ -58,14 +58,9 @@ func (ld *loader) refuseTrustFlag() {
 	projects := ld.merged(files).get("projects")
 	for _, path := range []string{ld.src.Cwd, ld.trust.root, ld.src.GitRoot} {
 		if e := projects.get(path, "trust_level"); e != nil && e.text == "untrusted" {
-			ld.fail(
-				&Error{
-					Key:      "--trust",
-					Message:  fmt.Sprintf("--trust: the project is marked untrusted at %s", e.origin()),
-					HintText: "change that entry first",
-					Kind:     KindUsage,
-				},
-			)
+			ld.fail(&Error{Key: "--trust", Kind: KindUsage,
+				Message:  fmt.Sprintf("--trust: the project is marked untrusted at %s", e.origin()),
+				HintText: "change that entry first"})
 			return
 		}
 	}
@@ -179,13 +174,9 @@ func (ld *loader) projectLayers(below *node) []*layer {
 		}
 		for _, name := range []string{"hooks.json"} {
 			if file := filepath.Join(folder, name); ld.exists(file) {
-				ld.notice(
-					"project_ignored",
-					file+" is ignored: a project cannot bring hooks",
-					file,
-					"put hooks into "+filepath.Join(ld.src.Home, "config.toml"),
-					"",
-				)
+				ld.notice(Notice{Class: "project_ignored", Origin: file,
+					Message: file + " is ignored: a project cannot bring hooks",
+					Hint:    "put hooks into " + filepath.Join(ld.src.Home, "config.toml")})
 			}
 		}
 		l := ld.readLayer("project", path, KindUsage)
@@ -202,17 +193,9 @@ func (ld *loader) projectLayers(below *node) []*layer {
 		if ld.trust.entry == "untrusted" {
 			state = "is marked untrusted at " + ld.trust.at.origin()
 		}
-		ld.notice(
-			"project_untrusted",
-			fmt.Sprintf("project configuration is ignored because the project %s: %s", state, strings.Join(refused, ", ")),
-			refused[0],
-			fmt.Sprintf(
-				"to load it, add [projects.%q] trust_level = \"trusted\" to %s",
-				ld.trust.root,
-				filepath.Join(ld.src.Home, "config.toml"),
-			),
-			"",
-		)
+		ld.notice(Notice{Class: "project_untrusted", Origin: refused[0],
+			Message: fmt.Sprintf("project configuration is ignored because the project %s: %s", state, strings.Join(refused, ", ")),
+			Hint:    fmt.Sprintf("to load it, add [projects.%q] trust_level = \"trusted\" to %s", ld.trust.root, filepath.Join(ld.src.Home, "config.toml"))})
 	}
 	return out
 }
