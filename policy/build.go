@@ -269,11 +269,8 @@ func (b *builder) limits() {
 		MaxTurns: int(n("max_turns", 0)), MaxToolCalls: int(n("max_tool_calls", 0)), MaxTokens: n("max_tokens", 0),
 		MaxWallTime: b.duration(b.root.get("limits", "max_wall_time")), MaxIdleTime: b.duration(b.root.get("limits", "max_idle_time")),
 		MaxCostUSD: magnitude(b.root.get("limits", "max_cost_usd")), MaxRepeatedFailures: int(n("max_repeated_failures", 0)),
-		NoFinalAnswer: b.boolean(
-			false,
-			"limits",
-			"no_final_answer",
-		), VerifyRounds: int(n("verify_rounds", 3)), StopHookRounds: int(n("stop_hook_rounds", 3)),
+		NoFinalAnswer: b.boolean(false, "limits", "no_final_answer"),
+		VerifyRounds:  int(n("verify_rounds", 3)), StopHookRounds: int(n("stop_hook_rounds", 3)),
 	}
 	b.cfg.Verify = b.list("verify")
 	if slices.ContainsFunc(b.cfg.Verify, func(cmd string) bool { return strings.TrimSpace(cmd) == "" }) {
@@ -310,7 +307,7 @@ func (b *builder) priced(model string) {
 		key:     "limits.max_cost_usd",
 		message: fmt.Sprintf("limits.max_cost_usd cannot be kept: there is no price for model %q", model),
 		hint:    fmt.Sprintf("add [prices.models.%s] with input, cached_input and output", strconv.Quote(model)),
-	}.err(b.profileKind(at)))
+	}.err(kindAt(at)))
 }
 
 // auth fills what limits and stores credentials.
@@ -331,20 +328,9 @@ func (b *builder) auth() {
 	}
 	a.Store = "file"
 	if s := b.root.get("cli_auth_credentials_store"); s != nil && s.text != "file" && s.text != "auto" {
-		k := KindUsage
-		if s.layer != nil && s.layer.name == "requirements" {
-			k = KindPolicy
-		}
-		b.fail(
-			problem{
-				at:      s,
-				key:     "cli_auth_credentials_store",
-				message: fmt.Sprintf("cli_auth_credentials_store = %q is not supported: an unattended machine has no keyring", s.text),
-				hint:    `use "file"`,
-			}.err(
-				k,
-			),
-		)
+		b.fail(problem{at: s, key: "cli_auth_credentials_store",
+			message: fmt.Sprintf("cli_auth_credentials_store = %q is not supported: an unattended machine has no keyring", s.text),
+			hint:    `use "file"`}.err(kindAt(s)))
 	}
 	a.Writeback = b.str("auth", "writeback")
 	a.ReadOnlyOK = b.boolean(false, "auth", "read_only_ok")

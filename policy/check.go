@@ -28,6 +28,15 @@ func (p problem) err(k ErrorKind) *Error {
 	return e
 }
 
+// kindAt is the kind of a mistake at a value: what stands in requirements is
+// theirs to fix.
+func kindAt(v *node) ErrorKind {
+	if v != nil && v.layer != nil && v.layer.name == "requirements" {
+		return KindPolicy
+	}
+	return KindUsage
+}
+
 // findings is what checking one layer gives.
 type findings struct {
 	unknown []problem // keys nobody knows
@@ -56,10 +65,8 @@ func (f *findings) table(t *node, s *schema, path []string) {
 		here := append(slices.Clone(path), name)
 		sub := s.find(name)
 		if sub == nil {
-			f.unknown = append(
-				f.unknown,
-				problem{at: v, key: dotted(here), message: fmt.Sprintf("unknown key %q", dotted(here)), hint: suggestKey(name, here, s)},
-			)
+			f.unknown = append(f.unknown, problem{at: v, key: dotted(here),
+				message: fmt.Sprintf("unknown key %q", dotted(here)), hint: suggestKey(name, here, s)})
 			continue
 		}
 		f.value(v, sub, here)
@@ -69,10 +76,7 @@ func (f *findings) table(t *node, s *schema, path []string) {
 func (f *findings) value(v *node, s *schema, path []string) {
 	if s.key != nil {
 		if message := wrongType(v, s.key.typ); message != "" {
-			f.wrong = append(
-				f.wrong,
-				problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), message, shown(path, v))},
-			)
+			f.mustBe(v, path, message, shown(path, v))
 			return
 		}
 		f.found = append(f.found, setting{path: path, key: s.key, at: v})
@@ -84,16 +88,13 @@ func (f *findings) value(v *node, s *schema, path []string) {
 	switch {
 	case s.elem != nil:
 		if v.kind != kArray {
-			f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be a list of tables, not %s", dotted(path), v)})
+			f.mustBe(v, path, "a list of tables", v.String())
 			return
 		}
 		for i, item := range v.items {
 			here := append(slices.Clone(path[:len(path)-1]), path[len(path)-1]+"["+strconv.Itoa(i)+"]")
 			if item.kind != kTable {
-				f.wrong = append(
-					f.wrong,
-					problem{at: item, key: dotted(here), message: fmt.Sprintf("%q must be a table, not %s", dotted(here), item)},
-				)
+				f.mustBe(item, here, "a table", item.String())
 				continue
 			}
 			f.table(item, s.elem, here)
@@ -101,12 +102,17 @@ func (f *findings) value(v *node, s *schema, path []string) {
 	case len(s.children) > 0 || s.wild != nil:
 		if v.kind != kTable {
 			if s.key == nil || s.key.typ == "table" {
-				f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be a table, not %s", dotted(path), v)})
+				f.mustBe(v, path, "a table", v.String())
 			}
 			return
 		}
 		f.table(v, s, path)
 	}
+}
+
+// mustBe notes a value that is not what its key wants.
+func (f *findings) mustBe(v *node, path []string, want, got string) {
+	f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), want, got)})
 }
 
 // shown is a value in a message, unless it may be secret.

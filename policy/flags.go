@@ -64,9 +64,7 @@ func (ld *loader) limitFlags(f Flags, put func(flag string, v *node, path ...str
 		return &node{kind: kFloat, float: x, text: strconv.FormatFloat(x, 'g', -1, 64)}
 	}
 	values := map[string]*node{
-		"max_turns": integer(
-			int64(f.Limits.MaxTurns),
-		), "max_tool_calls": integer(int64(f.Limits.MaxToolCalls)), "max_tokens": integer(f.Limits.MaxTokens),
+		"max_turns": integer(int64(f.Limits.MaxTurns)), "max_tool_calls": integer(int64(f.Limits.MaxToolCalls)), "max_tokens": integer(f.Limits.MaxTokens),
 		"max_wall_time": span(f.Limits.MaxWallTime), "max_idle_time": span(f.Limits.MaxIdleTime), "max_cost_usd": number(f.Limits.MaxCostUSD),
 		"max_repeated_failures": integer(int64(f.Limits.MaxRepeatedFailures)), "no_final_answer": {kind: kBool, yes: f.Limits.NoFinalAnswer},
 		"verify_rounds": integer(int64(f.Limits.VerifyRounds)), "stop_hook_rounds": integer(int64(f.Limits.StopHookRounds)),

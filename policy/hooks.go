@@ -218,12 +218,9 @@ func (b *builder) environment() {
 	e := EnvironmentPolicy{
 		Inherit:               b.str("shell_environment_policy", "inherit"),
 		IgnoreDefaultExcludes: b.boolean(false, "shell_environment_policy", "ignore_default_excludes"),
-		Exclude: environmentList(
-			b.root,
-			"exclude",
-		),
-		IncludeOnly: environmentList(b.root, "include"),
-		Set:         b.strmap("shell_environment_policy", "set"),
+		Exclude:               environmentList(b.root, "exclude"),
+		IncludeOnly:           environmentList(b.root, "include"),
+		Set:                   b.strmap("shell_environment_policy", "set"),
 	}
 	if e.Inherit == "" {
 		e.Inherit = "all"

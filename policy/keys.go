@@ -247,21 +247,15 @@ func extensionKeys() []key {
 	}
 	for _, event := range hookEvents {
 		h := "hooks." + event
-		keys = append(
-			keys,
+		keys = append(keys,
 			key{path: h, typ: "tables", doc: "Hooks at " + event + "."},
 			key{path: h + "[].matcher", typ: "string", doc: "Regular expression on the tool's name; absent: all."},
 			key{path: h + "[].hooks", typ: "tables", doc: "What to run."},
 			key{path: h + "[].hooks[].type", typ: "enum:command|prompt|agent|mcp_tool", doc: "Only command can run unattended."},
 			key{path: h + "[].hooks[].command", typ: "string", doc: "Command line."},
 			key{path: h + "[].hooks[].timeout", typ: "number", def: 60, doc: "Seconds it may take."},
-			key{
-				path: h + "[].hooks[].on_error",
-				typ:  "enum:block|continue",
-				ours: true,
-				doc:  "What a failing hook does; block is the default where a hook can block.",
-			},
-		)
+			key{path: h + "[].hooks[].on_error", typ: "enum:block|continue", ours: true,
+				doc: "What a failing hook does; block is the default where a hook can block."})
 		for _, name := range []string{"async", "statusMessage", "commandWindows", "command_windows", "server", "tool", "prompt", "arguments"} {
 			keys = append(keys, key{path: h + "[].hooks[]." + name, typ: "any", unused: true, doc: "Not used for command hooks."})
 		}

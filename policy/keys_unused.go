@@ -13,39 +13,14 @@ func unusedKeys() []key {
 			keys = append(keys, key{path: p, typ: typ, doc: doc, unused: true, project: free})
 		}
 	}
-	add(
-		"Setting of the terminal interface.",
-		"any",
-		"tui.alternate_screen",
-		"tui.animations",
-		"tui.keymap",
-		"tui.model_availability_nux",
-		"tui.notification_condition",
-		"tui.notification_method",
-		"tui.notifications",
-		"tui.pet",
-		"tui.pet_anchor",
-		"tui.raw_output_mode",
-		"tui.resume_cwd",
-		"tui.session_picker_view",
-		"tui.show_mcp_startup_status",
-		"tui.show_tooltips",
-		"tui.status_line",
-		"tui.status_line_use_colors",
-		"tui.terminal_resize_reflow_max_rows",
-		"tui.terminal_title",
-		"tui.theme",
-		"tui.vim_mode_default",
-		"tui.scroll_events_per_tick",
-		"tui.scroll_invert",
-		"tui.scroll_mode",
-		"tui.scroll_trackpad_accel_events",
-		"tui.scroll_trackpad_accel_max",
-		"tui.scroll_trackpad_lines",
-		"tui.scroll_wheel_lines",
-		"tui.scroll_wheel_like_max_duration_ms",
-		"tui.scroll_wheel_tick_detect_max_ms",
-	)
+	add("Setting of the terminal interface.", "any",
+		"tui.alternate_screen", "tui.animations", "tui.keymap", "tui.model_availability_nux", "tui.notification_condition",
+		"tui.notification_method", "tui.notifications", "tui.pet", "tui.pet_anchor", "tui.raw_output_mode", "tui.resume_cwd",
+		"tui.session_picker_view", "tui.show_mcp_startup_status", "tui.show_tooltips", "tui.status_line",
+		"tui.status_line_use_colors", "tui.terminal_resize_reflow_max_rows", "tui.terminal_title", "tui.theme",
+		"tui.vim_mode_default", "tui.scroll_events_per_tick", "tui.scroll_invert", "tui.scroll_mode",
+		"tui.scroll_trackpad_accel_events", "tui.scroll_trackpad_accel_max", "tui.scroll_trackpad_lines", "tui.scroll_wheel_lines",
+		"tui.scroll_wheel_like_max_duration_ms", "tui.scroll_wheel_tick_detect_max_ms")
 	add("Remembers what the interactive program has shown.", "any", "notice")
 	add("Setting of the desktop program.", "any", "desktop", "audio", "realtime")
 	add("Memories are not used.", "any", "memories")
@@ -55,46 +30,18 @@ func unusedKeys() []key {
 	add("For replaying the reference.", "any", "debug")
 	add("Setting of other systems.", "any", "windows", "windows_wsl_setup_acknowledged", "ghost_snapshot")
 	add("There is no history file.", "any", "history")
-	add(
-		"Setting of the interactive program.",
-		"bool",
-		"hide_agent_reasoning",
-		"show_raw_agent_reasoning",
-		"disable_paste_burst",
-		"check_for_update_on_startup",
-		"suppress_unstable_features_warning",
-		"experimental_use_unified_exec_tool",
-		"experimental_use_freeform_apply_patch",
-		"include_apply_patch_tool",
-		"include_apps_instructions",
-		"include_collaboration_mode_instructions",
-		"include_environment_context",
-		"include_permissions_instructions",
-		"model_supports_reasoning_summaries",
-		"skills.bundled.enabled",
-		"skills.include_instructions",
-		"tools.experimental_request_user_input.enabled",
-	)
-	add(
-		"Setting of the interactive program.",
-		"string",
-		"file_opener",
-		"personality",
-		"model_personality",
-		"plan_mode_reasoning_effort",
-		"oss_provider",
-		"commit_attribution",
-		"mcp_oauth_callback_url",
-		"mcp_oauth_credentials_store",
-		"model_auto_compact_token_limit_scope",
-		"experimental_realtime_start_instructions",
-		"experimental_realtime_ws_backend_prompt",
-		"experimental_realtime_ws_base_url",
-		"experimental_realtime_ws_model",
-		"experimental_realtime_ws_startup_context",
-		"experimental_realtime_webrtc_call_base_url",
-		"experimental_thread_config_endpoint",
-	)
+	add("Setting of the interactive program.", "bool",
+		"hide_agent_reasoning", "show_raw_agent_reasoning", "disable_paste_burst", "check_for_update_on_startup",
+		"suppress_unstable_features_warning", "experimental_use_unified_exec_tool", "experimental_use_freeform_apply_patch",
+		"include_apply_patch_tool", "include_apps_instructions", "include_collaboration_mode_instructions",
+		"include_environment_context", "include_permissions_instructions", "model_supports_reasoning_summaries",
+		"skills.bundled.enabled", "skills.include_instructions", "tools.experimental_request_user_input.enabled")
+	add("Setting of the interactive program.", "string",
+		"file_opener", "personality", "model_personality", "plan_mode_reasoning_effort", "oss_provider", "commit_attribution",
+		"mcp_oauth_callback_url", "mcp_oauth_credentials_store", "model_auto_compact_token_limit_scope",
+		"experimental_realtime_start_instructions", "experimental_realtime_ws_backend_prompt", "experimental_realtime_ws_base_url",
+		"experimental_realtime_ws_model", "experimental_realtime_ws_startup_context", "experimental_realtime_webrtc_call_base_url",
+		"experimental_thread_config_endpoint")
 	add("Setting of the interactive program.", "path", "log_dir", "sqlite_home", "model_catalog_json", "js_repl_node_path")
 	add("Setting of the interactive program.", "int", "background_terminal_max_timeout", "tool_output_token_limit", "mcp_oauth_callback_port")
 	add("Setting of the interactive program.", "any", "experimental_thread_store", "js_repl_node_module_dirs", "model_availability_nux", "zsh_path")

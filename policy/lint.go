@@ -62,9 +62,8 @@ func Lint(kind, path string, data []byte) []*Error {
 		// A requirement for machines where somebody can be asked is not a mistake.
 		before := len(ld.errs)
 		ld.consistent(q)
-		ld.errs = append(
-			ld.errs[:before],
-			slices.DeleteFunc(ld.errs[before:], func(e *Error) bool { return e.Key == "allowed_approval_policies" })...)
+		late := slices.DeleteFunc(ld.errs[before:], func(e *Error) bool { return e.Key == "allowed_approval_policies" })
+		ld.errs = append(ld.errs[:before], late...)
 	} else {
 		ld.add(l)
 		ld.report()

@@ -23,20 +23,16 @@ func (b *builder) mcp() {
 }
 
 func (b *builder) server(name string, v *node) (MCPServer, bool) {
-	at := []string{"mcp_servers", name}
+	at := func(key string) []string { return []string{"mcp_servers", name, key} }
 	bad := func(at *node, format string, args ...any) {
 		b.wrong(at, "mcp_servers."+name, fmt.Sprintf("mcp_servers.%s ", name)+fmt.Sprintf(format, args...), "")
 	}
 	s := MCPServer{
-		Name: name, Origin: v.origin(), Enabled: b.boolean(true, append(at, "enabled")...), Required: b.boolean(false, append(at, "required")...),
-		Command: b.str(
-			append(at, "command")...), Args: b.list(append(at, "args")...), Env: b.strmap(append(at, "env")...), URL: b.str(append(at, "url")...),
-		BearerTokenEnvVar: b.str(
-			append(
-				at,
-				"bearer_token_env_var",
-			)...), HTTPHeaders: b.strmap(append(at, "http_headers")...), EnvHTTPHeaders: b.strmap(append(at, "env_http_headers")...),
-		DisabledTools: b.list(append(at, "disabled_tools")...), DefaultApproval: "auto", ToolApproval: map[string]string{},
+		Name: name, Origin: v.origin(), Enabled: b.boolean(true, at("enabled")...), Required: b.boolean(false, at("required")...),
+		Command: b.str(at("command")...), Args: b.list(at("args")...), Env: b.strmap(at("env")...),
+		URL: b.str(at("url")...), BearerTokenEnvVar: b.str(at("bearer_token_env_var")...),
+		HTTPHeaders: b.strmap(at("http_headers")...), EnvHTTPHeaders: b.strmap(at("env_http_headers")...),
+		DisabledTools: b.list(at("disabled_tools")...), DefaultApproval: "auto", ToolApproval: map[string]string{},
 		StartupTimeout: seconds(v.get("startup_timeout_sec"), 10*time.Second), ToolTimeout: seconds(v.get("tool_timeout_sec"), time.Minute),
 	}
 	if ms := v.get("startup_timeout_ms"); ms != nil && v.get("startup_timeout_sec") == nil {
@@ -268,12 +264,7 @@ func (p *Policy) MCPTool(server, tool string, readOnlyHint, destructiveHint bool
 	case slices.Contains(s.DisabledTools, tool):
 		return deny("rule", fmt.Sprintf("tool %q of MCP server %q is off", tool, server), key+".disabled_tools", p.origins[key+".disabled_tools"])
 	case s.EnabledTools != nil && !slices.Contains(s.EnabledTools, tool):
-		return deny(
-			"rule",
-			fmt.Sprintf("tool %q of MCP server %q is not on its list of tools", tool, server),
-			key+".enabled_tools",
-			p.origins[key+".enabled_tools"],
-		)
+		return deny("rule", fmt.Sprintf("tool %q of MCP server %q is not on its list of tools", tool, server), key+".enabled_tools", p.origins[key+".enabled_tools"])
 	}
 	mode, rule := s.DefaultApproval, key+".default_tools_approval_mode"
 	if m, set := s.ToolApproval[tool]; set {

@@ -68,28 +68,17 @@ func (b *builder) provider() {
 }
 
 func (b *builder) providerTable(p *Provider, name string, table *node) {
-	at := []string{"model_providers", name}
-	get := func(key string) string { return b.str(append(at, key)...) }
-	if n := get("name"); n != "" {
+	at := func(key string) []string { return []string{"model_providers", name, key} }
+	if n := b.str(at("name")...); n != "" {
 		p.Name = n
 	}
-	p.BaseURL, p.EnvKey, p.EnvKeyInstructions, p.BearerToken = get(
-		"base_url",
-	), get(
-		"env_key",
-	), get(
-		"env_key_instructions",
-	), get(
-		"experimental_bearer_token",
-	)
-	p.RequiresOpenAIAuth = b.boolean(false, append(at, "requires_openai_auth")...)
-	p.HTTPHeaders, p.EnvHTTPHeaders, p.QueryParams = b.strmap(
-		append(at, "http_headers")...), b.strmap(
-		append(at, "env_http_headers")...), b.strmap(
-		append(at, "query_params")...)
-	p.RequestMaxRetries = int(min(100, b.integer(4, append(at, "request_max_retries")...)))
-	p.StreamMaxRetries = int(min(100, b.integer(5, append(at, "stream_max_retries")...)))
-	p.StreamIdleTimeout = time.Duration(min(b.integer(300_000, append(at, "stream_idle_timeout_ms")...), 24*3600*1000)) * time.Millisecond
+	p.BaseURL, p.BearerToken = b.str(at("base_url")...), b.str(at("experimental_bearer_token")...)
+	p.EnvKey, p.EnvKeyInstructions = b.str(at("env_key")...), b.str(at("env_key_instructions")...)
+	p.RequiresOpenAIAuth = b.boolean(false, at("requires_openai_auth")...)
+	p.HTTPHeaders, p.EnvHTTPHeaders, p.QueryParams = b.strmap(at("http_headers")...), b.strmap(at("env_http_headers")...), b.strmap(at("query_params")...)
+	p.RequestMaxRetries = int(min(100, b.integer(4, at("request_max_retries")...)))
+	p.StreamMaxRetries = int(min(100, b.integer(5, at("stream_max_retries")...)))
+	p.StreamIdleTimeout = time.Duration(min(b.integer(300_000, at("stream_idle_timeout_ms")...), 24*3600*1000)) * time.Millisecond
 	p.RetryBudget = b.duration(table.get("retry_budget"))
 	if p.BaseURL == "" {
 		b.wrong(table, "model_providers."+name, fmt.Sprintf("model_providers.%s has no base_url", name), "")

@@ -145,12 +145,9 @@ func (b *builder) sandboxWire(mode string) string {
 	if b.q.sandbox.has(mode) {
 		return ""
 	}
-	return fmt.Sprintf(
-		"Configured value for `permission_profile` is disallowed by requirements; falling back to required value Managed{read-only}. Details: invalid value for `sandbox_mode`: `%s` is not in the allowed set %s (set by %s)",
-		wireWords[mode],
-		wireSet(b.q.sandbox.values),
-		b.q.sandbox.at.layer.path,
-	)
+	return fmt.Sprintf("Configured value for `permission_profile` is disallowed by requirements; falling back to required value Managed{read-only}. "+
+		"Details: invalid value for `sandbox_mode`: `%s` is not in the allowed set %s (set by %s)",
+		wireWords[mode], wireSet(b.q.sandbox.values), b.q.sandbox.at.layer.path)
 }
 
 // webSearch decides the mode of the hosted search.
@@ -185,13 +182,9 @@ func (b *builder) webSearch() {
 	if !slices.Contains(allowedSet, "disabled") {
 		allowedSet = append([]string{"disabled"}, allowedSet...)
 	}
-	wire := fmt.Sprintf(
-		"Configured value for `web_search_mode` is disallowed by requirements; falling back to required value %s. Details: invalid value for `web_search_mode`: `%s` is not in the allowed set %s (set by %s)",
-		wireWords[fallback],
-		wireWords[mode],
-		wireSet(allowedSet),
-		limit.at.layer.path,
-	)
+	wire := fmt.Sprintf("Configured value for `web_search_mode` is disallowed by requirements; falling back to required value %s. "+
+		"Details: invalid value for `web_search_mode`: `%s` is not in the allowed set %s (set by %s)",
+		wireWords[fallback], wireWords[mode], wireSet(allowedSet), limit.at.layer.path)
 	from := "the default"
 	if at != nil {
 		from = at.origin()

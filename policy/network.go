@@ -383,11 +383,8 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 		if what == "" {
 			what = "SOCKS"
 		}
-		return deny(
-			fmt.Sprintf("the network is limited to GET, HEAD and OPTIONS over plain HTTP; %s to %s is not", what, where),
-			"permissions.network.mode",
-			p.origins["permissions.network.mode"],
-		)
+		return deny(fmt.Sprintf("the network is limited to GET, HEAD and OPTIONS over plain HTTP; %s to %s is refused", what, where),
+			"permissions.network.mode", p.origins["permissions.network.mode"])
 	}
 	if ruling != nil {
 		return HostDecision{Allowed: true, Rule: ruling.Host, Origin: ruling.Origin}

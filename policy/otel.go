@@ -41,11 +41,7 @@ func (b *builder) exporter(name string) Exporter {
 	case v.kind == kString && v.text == "statsig":
 		return Exporter{Kind: "none"}
 	case v.kind == kString:
-		return bad(
-			v,
-			fmt.Sprintf("= %q does not say where to send to", v.text),
-			fmt.Sprintf("write [otel.%s.%s] endpoint = \"https://…\"", name, v.text),
-		)
+		return bad(v, fmt.Sprintf("= %q does not say where to send to", v.text), fmt.Sprintf("write [otel.%s.%s] endpoint = \"https://…\"", name, v.text))
 	case len(v.keys) != 1:
 		return bad(v, "needs exactly one of otlp-http and otlp-grpc", "")
 	}

@@ -260,7 +260,7 @@ func (b *builder) denyRead() {
 	}
 	add := func(v *node) {
 		if message := b.badDenyPath(v.text); message != "" {
-			b.fail(problem{at: v, key: "deny_read", message: fmt.Sprintf("deny_read %q %s", v.text, message)}.err(b.profileKind(v)))
+			b.fail(problem{at: v, key: "deny_read", message: fmt.Sprintf("deny_read %q %s", v.text, message)}.err(kindAt(v)))
 			return
 		}
 		s.DenyRead = append(s.DenyRead, b.resolve(v.text, v.layer))

@@ -66,26 +66,9 @@ func (b *builder) selectProfile() {
 }
 
 func (b *builder) badProfile(at *node, format string, args ...any) bool {
-	b.fail(
-		problem{
-			at:      at,
-			key:     "permissions",
-			message: fmt.Sprintf(format, args...),
-			hint:    `extend ":workspace" or ":read-only", list what must not be read as "deny", and leave the rest`,
-		}.err(
-			b.profileKind(at),
-		),
-	)
+	b.fail(problem{at: at, key: "permissions", message: fmt.Sprintf(format, args...),
+		hint: `extend ":workspace" or ":read-only", list what must not be read as "deny", and leave the rest`}.err(kindAt(at)))
 	return false
-}
-
-// profileKind: a profile of the requirements that cannot be kept is theirs to
-// fix.
-func (b *builder) profileKind(at *node) ErrorKind {
-	if at != nil && at.layer != nil && at.layer.name == "requirements" {
-		return KindPolicy
-	}
-	return KindUsage
 }
 
 // fillProfile adds a profile and those it extends; false after a mistake.

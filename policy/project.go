@@ -57,11 +57,8 @@ func (ld *loader) restrain(l *layer, below *node) {
 		names = unique(names)
 		slices.SortStableFunc(names, func(a, b string) int { return wirePlace(a) - wirePlace(b) })
 		last := len(ld.notices) - 1
-		ld.notices[last].Wire = fmt.Sprintf(
-			"Ignored unsupported project-local config keys in %s: %s. If you want these settings to apply, manually set them in your user-level config.toml.",
-			l.path,
-			strings.Join(names, ", "),
-		)
+		ld.notices[last].Wire = fmt.Sprintf("Ignored unsupported project-local config keys in %s: %s. "+
+			"If you want these settings to apply, manually set them in your user-level config.toml.", l.path, strings.Join(names, ", "))
 	}
 }
 

@@ -132,37 +132,15 @@ func requirementKeys() []key {
 			keys = append(keys, key{path: p, typ: typ, doc: doc, unused: true})
 		}
 	}
-	unused(
-		"The proxy's own settings are fixed here.",
-		"any",
-		n+"http_port",
-		n+"socks_port",
-		n+"allow_upstream_proxy",
-		n+"dangerously_allow_non_loopback_proxy",
-		n+"dangerously_allow_all_unix_sockets",
-	)
+	unused("The proxy's own settings are fixed here.", "any",
+		n+"http_port", n+"socks_port", n+"allow_upstream_proxy", n+"dangerously_allow_non_loopback_proxy",
+		n+"dangerously_allow_all_unix_sockets")
 	unused("For another system.", "any", "windows")
 	unused("Plugins, marketplaces and apps are not used.", "any", "plugins", "marketplaces", "apps")
 	unused("Nothing is read from a server.", "any", "config_server")
-	unused(
-		"Setting of the interactive program.",
-		"any",
-		"model_catalog_json",
-		"log_dir",
-		"sqlite_home",
-		"unsafe_enforce_sqlite_journal_mode",
-		"feedback",
-		"check_for_update_on_startup",
-		"auto_review",
-		"guardian_policy_config",
-		"guardian_extra_policy",
-		"application",
-		"allow_remote_control",
-		"allow_appshots",
-		"allow_browser_and_computer_use",
-		"browser_use",
-		"computer_use",
-		"in_app_browser",
-	)
+	unused("Setting of the interactive program.", "any",
+		"model_catalog_json", "log_dir", "sqlite_home", "unsafe_enforce_sqlite_journal_mode", "feedback",
+		"check_for_update_on_startup", "auto_review", "guardian_policy_config", "guardian_extra_policy", "application",
+		"allow_remote_control", "allow_appshots", "allow_browser_and_computer_use", "browser_use", "computer_use", "in_app_browser")
 	return keys
 }

@@ -26,10 +26,7 @@ func (p *Policy) PermissionsText() string {
 	case "workspace-write":
 		line("sandbox_mode is `workspace-write`: commands can read most files and write only below:")
 		p.list(&b, p.write)
-		line(
-			"Inside these folders %s stay read-only. /tmp is private to the run.",
-			strings.Join(slices.Concat(protectedNames, p.protect), ", "),
-		)
+		line("Inside these folders %s stay read-only. /tmp is private to the run.", strings.Join(slices.Concat(protectedNames, p.protect), ", "))
 	default:
 		line("sandbox_mode is `read-only`: commands can read most files and write none, but for a private /tmp.")
 	}
