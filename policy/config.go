@@ -38,7 +38,17 @@ type Config struct {
 	ProjectRoot string
 
 	UpdatePlan bool // tools.update_plan.enabled
-	ViewImage  bool // tools.view_image, default true
+	ViewImage  bool // tools.view_image and features.view_image, default true
+	Shell      bool // features.shell_tool: commands can be run, default true
+	Terminals  bool // features.unified_exec_tty: commands may have a terminal, default true
+
+	// OutputTokens is the most the model sees of one tool's output, in tokens
+	// (tool_output_token_limit); PollTimeout the longest wait for a session
+	// (background_terminal_max_timeout). 0: the tools' defaults.
+	OutputTokens int64
+	PollTimeout  time.Duration
+	// What the context of a run leaves out.
+	NoEnvironmentContext, NoPermissionsText, NoSkillsListing bool
 
 	MCPServers map[string]MCPServer
 	Hooks      []Hook

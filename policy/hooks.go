@@ -31,13 +31,18 @@ func (b *builder) switches() {
 	}
 }
 
+// feature is the value of a feature, or its default where nobody set it.
+func (b *builder) feature(name string, byDefault bool) bool {
+	if on, set := b.cfg.Features[name]; set {
+		return on
+	}
+	return byDefault
+}
+
 // hooks collects the hooks of all layers. They add up: a higher layer cannot
 // take away a lower one's.
 func (b *builder) hooks() {
-	on := true
-	if f, set := b.cfg.Features["hooks"]; set {
-		on = f
-	}
+	on := b.feature("hooks", true)
 	for _, table := range b.q.hooks {
 		b.hookTable(table, true)
 	}

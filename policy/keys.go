@@ -107,6 +107,10 @@ func modelKeys() []key {
 			doc:  "Where the login is stored; only file is used.",
 		},
 		{path: "tools.view_image", typ: "bool", def: true, project: free, doc: "Offer the tool view_image."},
+		{path: "tool_output_token_limit", typ: "int", project: free, doc: "Tokens that the model sees of one tool's output; 10000."},
+		{path: "background_terminal_max_timeout", typ: "int", project: free, doc: "Longest wait for a running command in milliseconds, at least 5000; 300000."},
+		{path: "include_environment_context", typ: "bool", def: true, project: free, doc: "Tell the model about folder, shell and date."},
+		{path: "include_permissions_instructions", typ: "bool", def: true, project: free, doc: "Tell the model what the policy permits."},
 		{path: "tools_view_image", typ: "bool", project: free, doc: "Older name of tools.view_image."},
 		{path: "tools.update_plan.enabled", typ: "bool", def: false, project: free, doc: "Offer the tool update_plan."},
 		{
@@ -233,6 +237,7 @@ func extensionKeys() []key {
 		{path: "hooks", typ: "table", doc: "Hooks by event."},
 		{path: "hooks.state", typ: "any", unused: true, doc: "Hooks of the user's own files need no stored trust here."},
 		{path: "notify", typ: "strings", doc: "Program run after the turn."},
+		{path: "skills.include_instructions", typ: "bool", def: true, project: free, doc: "List the skills for the model."},
 		{path: "skills.config", typ: "tables", project: free, doc: "Skills to switch off: name or path, enabled."},
 		{path: "skills.config[].name", typ: "string", project: free, doc: "Name of the skill."},
 		{path: "skills.config[].path", typ: "path", project: free, doc: "Its SKILL.md."},

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -19,9 +20,11 @@ func (b *builder) model() {
 	c.ReasoningSummary = b.str("model_reasoning_summary")
 	c.Verbosity = b.str("model_verbosity")
 	switch tier := b.str("service_tier"); tier {
-	case "fast":
-		c.ServiceTier = "priority"
-	case "flex", "priority":
+	case "fast", "priority":
+		if b.feature("fast_mode", true) {
+			c.ServiceTier = "priority"
+		}
+	case "flex":
 		c.ServiceTier = tier
 	}
 	c.ContextWindow = b.integer(0, "model_context_window")
@@ -123,7 +126,16 @@ func (b *builder) instructions() {
 	}
 	c.ProjectTrusted, c.TrustEntry, c.ProjectRoot = b.trust.trusted, b.trust.entry, b.trust.root
 	c.UpdatePlan = b.boolean(false, "tools", "update_plan", "enabled")
-	c.ViewImage = b.boolean(true, "tools", "view_image")
+	c.ViewImage = b.boolean(true, "tools", "view_image") && b.feature("view_image", true)
+	c.Shell = b.feature("shell_tool", true)
+	c.Terminals = b.feature("unified_exec_tty", true)
+	c.OutputTokens = b.integer(0, "tool_output_token_limit")
+	if ms := b.integer(0, "background_terminal_max_timeout"); ms > 0 {
+		c.PollTimeout = time.Duration(min(ms, math.MaxInt32)) * time.Millisecond
+	}
+	c.NoEnvironmentContext = !b.boolean(true, "include_environment_context")
+	c.NoPermissionsText = !b.boolean(true, "include_permissions_instructions")
+	c.NoSkillsListing = !b.boolean(true, "skills", "include_instructions")
 }
 
 // text is the content of a file that a key names.

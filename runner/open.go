@@ -219,21 +219,31 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	if d := r.cfg.DeveloperInstructions; d != "" {
 		developer = append(developer, textPart(d))
 	}
-	if s := skill.Listing(r.state.skills); s != "" {
+	if s := skill.Listing(r.state.skills); s != "" && !r.cfg.NoSkillsListing {
 		developer = append(developer, textPart(s))
 	}
-	developer = append(developer, textPart(r.Policy.PermissionsText()))
+	if !r.cfg.NoPermissionsText {
+		developer = append(developer, textPart(r.Policy.PermissionsText()))
+	}
 	user := []part{}
 	if ins.Text != "" {
 		user = append(user, textPart(ins.Text))
 	}
-	user = append(user, textPart(env))
+	if !r.cfg.NoEnvironmentContext {
+		user = append(user, textPart(env))
+	}
 
-	base := []model.Item{r.message("developer", textPart(r.instructionsText())), r.message("developer", developer...)}
+	base := []model.Item{r.message("developer", textPart(r.instructionsText()))}
+	if len(developer) > 0 {
+		base = append(base, r.message("developer", developer...))
+	}
 	for _, x := range r.Extra {
 		base = append(base, r.message("developer", textPart(x)))
 	}
-	r.state.base = append(base, r.message("user", user...))
+	if len(user) > 0 {
+		base = append(base, r.message("user", user...))
+	}
+	r.state.base = base
 	if len(r.Thread.History) == 0 {
 		r.pending(r.state.base...)
 		return nil
@@ -247,10 +257,10 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	}
 	r.state.lastInput = r.Thread.LastTokens
 	// What has changed since the thread was recorded is said again.
-	if text := r.Policy.PermissionsText(); !r.said("developer", text) {
+	if text := r.Policy.PermissionsText(); !r.cfg.NoPermissionsText && !r.said("developer", text) {
 		r.pending(r.message("developer", textPart(text)))
 	}
-	if !r.said("user", env) {
+	if !r.cfg.NoEnvironmentContext && !r.said("user", env) {
 		r.pending(r.message("user", textPart(env)))
 	}
 	return nil

@@ -77,7 +77,8 @@ func (r *run) openTools(ctx context.Context, conf *Confinement) error {
 	r.startServers(ctx, conf)
 	r.tools.builtin = tool.Builtin(tool.Deps{Log: r.log, Box: func(context.Context) (*sandbox.Sandbox, error) { return r.box, nil },
 		Policy: r.Policy, Workdir: r.Workdir, Shell: r.state.shell, NoLogin: !r.cfg.AllowLoginShell, Env: r.childEnv, Scope: conf.PatchScope(),
-		Limits: conf.Spec.Limits, Mask: r.Mask, UpdatePlan: r.cfg.UpdatePlan, ViewImage: r.cfg.ViewImage, WebSearch: r.cfg.WebSearch, Now: r.Now})
+		Limits: conf.Spec.Limits, Mask: r.Mask, UpdatePlan: r.cfg.UpdatePlan, ViewImage: r.cfg.ViewImage, NoShell: !r.cfg.Shell,
+		NoTerminals: !r.cfg.Terminals, MaxTokens: r.cfg.OutputTokens, PollMost: r.cfg.PollTimeout, WebSearch: r.cfg.WebSearch, Now: r.Now})
 	r.tools.list = r.tools.builtin.Tools()
 	r.openAgents(ctx)
 	if r.row != nil {
@@ -108,7 +109,9 @@ func (r *run) startServers(ctx context.Context, conf *Confinement) {
 		return
 	}
 	r.state.servers = mcp.Start(ctx, mcp.Options{Servers: r.cfg.MCPServers, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""),
-		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, HTTP: r.HTTP, Decide: r.decideServerCall})
+		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, HTTP: r.HTTP, Decide: r.decideServerCall,
+		// Servers may say a fifth more than commands, in bytes.
+		MaxText: int(min(r.cfg.OutputTokens, 1<<20)) * 4 * 6 / 5})
 	r.onEnd(func(context.Context) { r.logError("the MCP servers", r.state.servers.Close()) })
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxModelText is the text of one answer that the model sees: the
-	// reference's 12 000 tokens of 4 bytes.
+	// maxModelText is the text of one answer that the model sees where nothing
+	// else is configured, and of every message of a failed call.
 	maxModelText = 48_000
 	// maxImages bounds the encoded images of one answer.
 	maxImages = 8 << 20
@@ -127,13 +127,13 @@ type part struct {
 }
 
 // forModel is the answer in the reference's layout: structured content as one
-// string, else a list of parts.
-func (a answer) forModel(took time.Duration) json.RawMessage {
+// string, else a list of parts. Its text has at most most bytes.
+func (a answer) forModel(took time.Duration, most int) json.RawMessage {
 	if a.structured != nil {
-		return output(header(took) + "\n" + shorten(string(a.structured), maxModelText))
+		return output(header(took) + "\n" + shorten(string(a.structured), most))
 	}
 	parts := []part{{Type: "input_text", Text: header(took)}}
-	text, images, omitted := maxModelText, maxImages, 0
+	text, images, omitted := most, maxImages, 0
 	for _, b := range a.content {
 		if b.Type == "image" && len(b.Data) <= images && seen(b.MIME) {
 			images -= len(b.Data)

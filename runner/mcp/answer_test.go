@@ -107,7 +107,7 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if out := a.forModel(time.Second); !json.Valid(out) {
+		if out := a.forModel(time.Second, maxModelText); !json.Valid(out) {
 			t.Errorf("output %s", out)
 		}
 		if _, err := json.Marshal(a.forEvent()); err != nil {

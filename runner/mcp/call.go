@@ -160,7 +160,7 @@ func (t *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		return a.fail(errText(s.cfg.Name, t.remoteName, err, nil), nil), nil
 	}
 	a.item.Result = answer.forEvent()
-	r := tool.Result{Status: event.Completed, Output: answer.forModel(time.Since(began))}
+	r := tool.Result{Status: event.Completed, Output: answer.forModel(time.Since(began), t.server.set.o.MaxText)}
 	if answer.isError {
 		r.Status = event.Failed
 	}

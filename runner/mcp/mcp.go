@@ -53,6 +53,9 @@ type Options struct {
 	// Decide says whether a tool may be called; nil applies [Approve] with
 	// fullAccess false.
 	Decide func(Request) Decision
+	// MaxText is the text of one answer that the model sees, in bytes; 0 is the
+	// reference's 12 000 tokens of 4 bytes.
+	MaxText int
 }
 
 // Request is a call that must be decided.
@@ -113,6 +116,9 @@ func Start(ctx context.Context, o Options) *Set {
 	}
 	if o.LookupEnv == nil {
 		o.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	if o.MaxText <= 0 {
+		o.MaxText = maxModelText
 	}
 	ctx, stop := context.WithCancel(ctx)
 	s := &Set{o: o, stop: stop}

@@ -94,7 +94,7 @@ func (t *resourceTool) Call(ctx context.Context, c tool.Call) (tool.Result, erro
 	if err != nil {
 		return a.text(err.Error()), nil
 	}
-	shown := shorten(string(out), maxModelText)
+	shown := shorten(string(out), t.set.o.MaxText)
 	a.item.Status = event.Completed
 	a.item.Result = answer{content: []block{textBlock(string(out))}}.forEvent()
 	return a.close(tool.Result{Status: event.Completed, Output: output(shown)}, int64(len(out))), nil

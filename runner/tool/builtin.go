@@ -44,6 +44,14 @@ type Deps struct {
 	// UpdatePlan offers update_plan, ViewImage view_image.
 	UpdatePlan bool
 	ViewImage  bool
+	// NoShell: commands are not offered, and none can be called. NoTerminals:
+	// none gets a terminal.
+	NoShell     bool
+	NoTerminals bool
+	// MaxTokens is the most the model sees of one command's output, PollMost the
+	// longest wait for a session; 0 is the reference's default.
+	MaxTokens int64
+	PollMost  time.Duration
 	// WebSearch is disabled, cached, indexed or live.
 	WebSearch string
 	// Mask masks secrets in what commands print, before it is cut to a length and
@@ -74,8 +82,13 @@ func Builtin(d Deps) *Set {
 	s := &Set{deps: d}
 	s.sessions = newSessions(s)
 	s.plan = &planTool{set: s, offered: d.UpdatePlan}
-	s.tools = []Tool{&execTool{s}, &stdinTool{s}, &patchTool{s}, s.plan, &imageTool{s, d.ViewImage},
-		&userInputTool{s}, &permissionsTool{s}, &searchTool{s, d.WebSearch}}
+	if s.deps.MaxTokens <= 0 {
+		s.deps.MaxTokens = maxTokens
+	}
+	if !d.NoShell {
+		s.tools = append(s.tools, &execTool{s}, &stdinTool{s})
+	}
+	s.tools = append(s.tools, &patchTool{s}, s.plan, &imageTool{s, d.ViewImage}, &userInputTool{s}, &permissionsTool{s}, &searchTool{s, d.WebSearch})
 	return s
 }
 

@@ -25,10 +25,12 @@ import (
 //go:embed exec_command.md
 var execDescription string
 
-// What the description says of login, and what it says where policy forbids it.
+// What the description says, and what it says where policy wants something else.
 const (
 	loginDefault = "Default true; false uses -c."
 	loginRefused = "Not allowed here: leave it out, and -c is used."
+	// What it says of the output where nothing else is configured.
+	budgetDefault = "Default and maximum 10000."
 )
 
 const (
@@ -82,7 +84,23 @@ func (t *execTool) Spec() json.RawMessage {
 	if t.set.deps.NoLogin {
 		description = strings.Replace(description, loginDefault, loginRefused, 1)
 	}
-	return functionSpec(t.Name(), description, execShape())
+	description = t.set.budgeted(description)
+	s := execShape()
+	if t.set.deps.NoTerminals {
+		s.fields = slices.DeleteFunc(s.fields, func(f field) bool { return f.name == "tty" })
+		before, rest, _ := strings.Cut(description, "## tty\n")
+		_, after, _ := strings.Cut(rest, "\n## ")
+		description = before + "## " + after
+	}
+	return functionSpec(t.Name(), description, s)
+}
+
+// budgeted is a description that tells how much output a call returns.
+func (s *Set) budgeted(description string) string {
+	if most := s.deps.MaxTokens; most != maxTokens {
+		return strings.Replace(description, budgetDefault, fmt.Sprintf("Default %d, maximum %d.", min(most, maxTokens), most), 1)
+	}
+	return description
 }
 
 // command is a call made definite.
@@ -95,6 +113,7 @@ type command struct {
 
 func (t *execTool) command(a execArgs) command {
 	c := command{execArgs: a, dir: t.set.absolute(a.Workdir)}
+	c.TTY = c.TTY && !t.set.deps.NoTerminals
 	if !installed(c.Shell) {
 		c.Shell = t.set.deps.Shell // models ask for shells that other machines have
 	}
@@ -255,9 +274,9 @@ func (s *Set) answer(c Call, p *session, took time.Duration, max *float64) Resul
 	if p.tty {
 		clean = func(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 	}
-	limit := maxTokens
+	limit := min(s.deps.MaxTokens, maxTokens)
 	if max != nil {
-		limit = int(math.Min(*max, maxTokens))
+		limit = int64(math.Min(*max, float64(s.deps.MaxTokens)))
 	}
 	r := Result{Status: status, ItemID: p.itemID, OutBytes: out.total}
 	state := ""
@@ -276,7 +295,7 @@ func (s *Set) answer(c Call, p *session, took time.Duration, max *float64) Resul
 		r.Message = "still running"
 	}
 	r.Output = quoted(fmt.Sprintf("Chunk ID: %06x\nWall time: %.4f seconds\n%s\nOriginal token count: %d\nOutput:\n%s",
-		rand.IntN(1<<24), took.Seconds(), state, tokens(out.total), out.shorten(limit, clean)))
+		rand.IntN(1<<24), took.Seconds(), state, tokens(out.total), out.shorten(int(limit), clean)))
 	return r
 }
 

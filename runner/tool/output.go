@@ -14,7 +14,7 @@ const (
 	itemBytes = 1 << 20
 	// tokenBytes is how many bytes count as one token.
 	tokenBytes = 4
-	// maxTokens is the most a model sees of one answer.
+	// maxTokens is the most a model sees of one answer unless configured.
 	maxTokens = 10_000
 )
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 
@@ -47,7 +48,7 @@ func (t *stdinTool) Name() string   { return "write_stdin" }
 func (t *stdinTool) Parallel() bool { return true }
 
 func (t *stdinTool) Spec() json.RawMessage {
-	return functionSpec(t.Name(), stdinDescription, stdinShape())
+	return functionSpec(t.Name(), t.set.budgeted(stdinDescription), stdinShape())
 }
 
 // Call types into a session, or only waits.
@@ -61,7 +62,7 @@ func (t *stdinTool) Call(ctx context.Context, c Call) (Result, error) {
 	if p == nil {
 		return s.failed(c, began, fmt.Sprintf("write_stdin failed: Unknown process id %.0f", a.Session)), nil
 	}
-	wait := between(a.Yield, pollLeast, pollLeast, pollMost)
+	wait := between(a.Yield, pollLeast, pollLeast, t.most())
 	if a.Chars != "" {
 		wait = between(a.Yield, yieldLeast, yieldLeast, yieldMost)
 		if err := p.enter(ctx, a.Chars); err != nil {
@@ -71,6 +72,14 @@ func (t *stdinTool) Call(ctx context.Context, c Call) (Result, error) {
 	started := s.deps.Now()
 	p.wait(ctx, wait)
 	return s.finish(c, began, s.answer(c, p, s.deps.Now().Sub(started), a.MaxTokens)), nil
+}
+
+// most is the longest wait in milliseconds.
+func (t *stdinTool) most() float64 {
+	if ms := t.set.deps.PollMost.Milliseconds(); ms > 0 {
+		return math.Max(pollLeast, float64(ms))
+	}
+	return pollMost
 }
 
 // enter sends chars to the session's terminal. A session without one can only
