@@ -254,15 +254,19 @@ func TestDeniedPaths(t *testing.T) {
 	check(t, d.Close())
 }
 
-func FuzzParseStat(f *testing.F) {
+func FuzzParseDiff(f *testing.F) {
 	f.Add(":100644 100644 aaa bbb M\x00a\x00:000000 100644 0 c A\x00b\x001\t2\ta\x00-\t-\tb\x00")
 	f.Add(":100644 100755 aaa bbb R100\x00a\x00b\x000\t0\t\x00a\x00b\x00")
+	f.Add(":100644 100644 aaa bbb M\x00a\x001\t2\ta\x00\x00diff --git a/a b/a\n+zero \x00\n")
 	f.Fuzz(func(t *testing.T, out string) {
-		files, err := parseStat(out, "p/")
+		files, patch, err := parseDiff([]byte(out), "p/")
 		for _, s := range files {
 			if err == nil && !strings.HasPrefix(s.Path, "p/") {
 				t.Errorf("path %q", s.Path)
 			}
+		}
+		if err == nil && !strings.HasSuffix(out, string(patch)) {
+			t.Errorf("%q is not the rest of %q", patch, out)
 		}
 	})
 }

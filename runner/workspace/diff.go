@@ -103,16 +103,16 @@ func (d *Dir) newRepository(ctx context.Context, prefix string, patch *strings.B
 	if err := countable(filepath.Join(d.top(), prefix), d.o.Bounds); err != nil {
 		return err
 	}
-	v, err := newView(ctx, d.scopes[0].view.git, Facts{}, filepath.Join(d.top(), prefix),
+	v, err := d.newView(ctx, d.scopes[0].view.git, Facts{}, filepath.Join(d.top(), prefix),
 		filepath.Join(d.o.Private, "new"+digest(prefix)[len("sha256:"):][:16]))
 	if err != nil {
 		return err
 	}
-	v.deny, v.own = d.o.Spec.Deny, d.o.Own
 	first := snapshot{}
 	if first.tree, err = v.tree(ctx); err != nil {
 		return err
 	}
+	first.at = first.tree
 	last, err := v.after(ctx, first, d.o.Bounds)
 	if err != nil {
 		return err
@@ -125,42 +125,50 @@ func (d *Dir) append(ctx context.Context, s *scope, tree string, patch *strings.
 	if tree == s.first.tree {
 		return nil
 	}
-	common := []string{
-		"diff-tree", "-r", "-M", "-l2000", "--no-ext-diff", "--no-textconv", "--no-color",
-		"--ignore-submodules=dirty", "--submodule=short", "--no-relative", "--diff-algorithm=histogram",
+	room := int(d.o.PatchBytes) - patch.Len()
+	c := s.comparison("-z", "--raw", "--numstat", "--abbrev=40", "-p")
+	c.max = maxGitOutput + room
+	all, err := s.view.git.run(ctx, c)
+	tooLarge := errors.Is(err, errTooMuchOutput)
+	if tooLarge { // the list alone fits, perhaps
+		all, err = s.view.git.run(ctx, s.comparison("-z", "--raw", "--numstat", "--abbrev=40"))
 	}
-	list, err := s.view.do(ctx, "", append(slices.Clone(common), "-z", "--raw", "--numstat", "--abbrev=40", s.first.tree, tree)...)
 	if err != nil {
 		return err
 	}
-	files, err := parseStat(string(list), s.prefix)
+	files, text, err := parseDiff(all, s.prefix)
 	if err != nil {
 		return err
 	}
 	out.Files = append(out.Files, files...)
-	room := d.o.PatchBytes - int64(patch.Len())
-	text, err := s.patch(ctx, common, tree, files, int(room))
-	if errors.Is(err, errTooMuchOutput) {
-		return fmt.Errorf("the patch is larger than %d bytes; the files are listed without it", d.o.PatchBytes)
+	if !tooLarge && !utf8.Valid(text) {
+		text, err = s.binaryPatch(ctx, text, files, room)
+		tooLarge = errors.Is(err, errTooMuchOutput)
 	}
-	if err != nil {
+	switch {
+	case tooLarge || len(text) > room:
+		return fmt.Errorf("the patch is larger than %d bytes; the files are listed without it", d.o.PatchBytes)
+	case err != nil:
 		return err
 	}
 	patch.Write(text)
 	return nil
 }
 
-// patch makes the patch of one work tree. It travels in JSON, so every file of
-// it must be valid UTF-8: a text that is not (Latin-1, say) is written as a
-// binary difference, which keeps its bytes.
-func (s *scope) patch(ctx context.Context, common []string, tree string, files []event.FileStat, room int) ([]byte, error) {
-	c := s.view.call("", append(common, "-p", "--binary", "--full-index", "--src-prefix=a/"+s.prefix, "--dst-prefix=b/"+s.prefix,
-		s.first.tree, tree)...)
-	c.max = room
-	text, err := s.view.git.run(ctx, c)
-	if err != nil || utf8.Valid(text) {
-		return text, err
-	}
+// comparison is the call that compares the state before the run with the
+// private index, which holds the one after it.
+func (s *scope) comparison(what ...string) call {
+	return s.view.call("", append(append([]string{
+		"diff-index", "--cached", "--ita-invisible-in-index", "-M", "-l2000", "--no-ext-diff", "--no-textconv", "--no-color",
+		"--ignore-submodules=dirty", "--submodule=short", "--no-relative", "--diff-algorithm=histogram",
+		"--binary", "--full-index", "--src-prefix=a/" + s.prefix, "--dst-prefix=b/" + s.prefix,
+	}, what...), s.first.at)...)
+}
+
+// binaryPatch makes the patch again where it is not valid UTF-8. It travels in
+// JSON, so every file of it must be: a text that is not (Latin-1, say) is written
+// as a binary difference, which keeps its bytes.
+func (s *scope) binaryPatch(ctx context.Context, text []byte, files []event.FileStat, room int) ([]byte, error) {
 	name := filepath.Join(s.view.dir, "info/attributes")
 	old, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -169,6 +177,8 @@ func (s *scope) patch(ctx context.Context, common []string, tree string, files [
 	if err := os.WriteFile(name, append(append(old, '\n'), binaryAttributes(text, files, s.prefix)...), 0o600); err != nil {
 		return nil, err
 	}
+	c := s.comparison("-p")
+	c.max = room
 	text, err = s.view.git.run(ctx, c)
 	if err == nil && !utf8.Valid(text) {
 		err = errors.New("the patch is not valid UTF-8; the files are listed without it")
@@ -204,30 +214,26 @@ func attributePattern(path string) string {
 	return strconv.Quote(escaped)
 }
 
-// parseStat reads the output of diff-tree -z --raw --numstat: first all raw
-// entries, then all counts, in the same order.
-func parseStat(out, prefix string) ([]event.FileStat, error) {
-	fields := strings.Split(out, "\x00")
+// parseDiff reads what git prints with -z --raw --numstat and perhaps -p: all raw
+// entries, all counts in the same order, a zero byte, and the patch as it is.
+func parseDiff(out []byte, prefix string) ([]event.FileStat, []byte, error) {
 	var files []event.FileStat
-	i := 0
 	next := func() string {
-		if i >= len(fields) {
-			return ""
-		}
-		i++
-		return fields[i-1]
+		field, rest, _ := bytes.Cut(out, []byte{0})
+		out = rest
+		return string(field)
 	}
-	for i < len(fields) && strings.HasPrefix(fields[i], ":") {
-		head := strings.Fields(strings.TrimPrefix(next(), ":"))
+	for len(out) > 0 && out[0] == ':' {
+		head := strings.Fields(next()[1:])
 		if len(head) != 5 || head[4] == "" {
-			return nil, errors.New("git printed a file list that cannot be read")
+			return nil, nil, errors.New("git printed a file list that cannot be read")
 		}
 		files = append(files, fileStat(head, prefix, next))
 	}
-	for n := 0; i < len(fields) && fields[i] != ""; n++ {
+	for n := 0; len(out) > 0 && out[0] != 0; n++ {
 		counts := strings.SplitN(next(), "\t", 3)
 		if len(counts) != 3 || n >= len(files) {
-			return nil, errors.New("git printed counts that cannot be read")
+			return nil, nil, errors.New("git printed counts that cannot be read")
 		}
 		if counts[2] == "" { // a rename: both names follow
 			next()
@@ -240,7 +246,10 @@ func parseStat(out, prefix string) ([]event.FileStat, error) {
 		files[n].Added, _ = strconv.Atoi(counts[0])
 		files[n].Deleted, _ = strconv.Atoi(counts[1])
 	}
-	return files, nil
+	if len(out) > 0 {
+		out = out[1:]
+	}
+	return files, out, nil
 }
 
 // fileStat reads one raw entry: old mode, new mode, old id, new id, status.

@@ -185,11 +185,10 @@ func (d *Dir) baseline(ctx context.Context) error {
 }
 
 func (d *Dir) addScope(ctx context.Context, git *gitRunner, source Facts, prefix string) error {
-	v, err := newView(ctx, git, source, filepath.Join(d.top(), prefix), filepath.Join(d.o.Private, fmt.Sprintf("git%d", len(d.scopes))))
+	v, err := d.newView(ctx, git, source, filepath.Join(d.top(), prefix), filepath.Join(d.o.Private, fmt.Sprintf("git%d", len(d.scopes))))
 	if err != nil {
 		return err
 	}
-	v.deny, v.own = d.o.Spec.Deny, d.o.Own
 	first, err := v.before(ctx, d.o.Bounds)
 	if err != nil {
 		return err
@@ -251,6 +250,9 @@ func (d *Dir) findBase(ctx context.Context) error {
 		d.base = d.scopes[0].view.resolve(ctx, "HEAD^{commit}")
 	}
 	for _, s := range d.scopes {
+		if s.first.clean {
+			continue
+		}
 		committed := s.view.resolve(ctx, "HEAD^{tree}")
 		if committed == "" {
 			committed = s.view.emptyTree(ctx)

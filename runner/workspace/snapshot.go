@@ -14,7 +14,11 @@ import (
 // snapshot is the state of one work tree: a git tree for what is kept, and
 // signatures of what is too much to keep.
 type snapshot struct {
-	tree   string
+	tree string // id
+	// at is what a diff begins with: the tree, or the commit that has it.
+	at string
+	// clean: it is known to be what the commit says.
+	clean  bool
 	unkept map[string]signature
 	// differs: something unkept is not what the commit says.
 	differs bool
@@ -25,6 +29,12 @@ type snapshot struct {
 
 // before takes the state at the beginning of a run.
 func (v *view) before(ctx context.Context, b Bounds) (snapshot, error) {
+	if v.clean(ctx) {
+		if entries, err := v.entries(); err == nil {
+			_, newHash := v.hash()
+			return snapshot{tree: treeOf(entries, newHash), at: v.source.Commit, clean: true}, nil
+		}
+	}
 	list, err := v.changed(ctx)
 	if err != nil {
 		return snapshot{}, err
@@ -65,6 +75,7 @@ func (v *view) before(ctx context.Context, b Bounds) (snapshot, error) {
 		s.unkept[path], s.differs = sig, true
 	}
 	s.tree, err = v.tree(ctx)
+	s.at = s.tree
 	return s, err
 }
 
@@ -111,6 +122,10 @@ func (v *view) after(ctx context.Context, first snapshot, b Bounds) (snapshot, e
 			s.notes = append(s.notes, path+": deleted, but it was too large or too odd to keep a copy of before the run")
 		}
 	}
+	if len(keep) == 0 {
+		s.tree = first.tree
+		return s, nil
+	}
 	filtered, err := v.filtered(ctx, keep)
 	if err != nil {
 		return snapshot{}, err
@@ -125,6 +140,11 @@ func (v *view) after(ctx context.Context, first snapshot, b Bounds) (snapshot, e
 	}
 	for _, path := range refused {
 		s.notes = append(s.notes, path+": cannot be read")
+	}
+	if entries, err := v.entries(); err == nil {
+		_, newHash := v.hash()
+		s.tree = treeOf(entries, newHash)
+		return s, nil
 	}
 	s.tree, err = v.tree(ctx)
 	return s, err
@@ -170,7 +190,7 @@ func (v *view) withForced(ctx context.Context, list []entry) ([]entry, error) {
 // (such as large file storage), with the driver's name. Our configuration
 // defines no driver, so their content in the patch would be the wrong one.
 func (v *view) filtered(ctx context.Context, paths []string) (map[string]string, error) {
-	if len(paths) == 0 {
+	if len(paths) == 0 || !v.hasAttributes(paths) {
 		return nil, nil
 	}
 	out, err := v.do(ctx, strings.Join(paths, "\x00")+"\x00", "check-attr", "-z", "--stdin", "filter")

@@ -27,6 +27,9 @@ type view struct {
 	own    []string // files that the run itself writes
 	// index is what the user's index looked like when it was copied.
 	index signature
+	// Of the settings: the hash of the repository, and whether a file of the
+	// user's gives attributes.
+	sha256, attributes bool
 }
 
 // signature tells two states of a file apart without reading it.
@@ -48,8 +51,8 @@ var carried = map[string]bool{
 }
 
 // newView makes the private git folder at dir for the work tree root.
-func newView(ctx context.Context, g *gitRunner, source Facts, root, dir string) (*view, error) {
-	v := &view{git: g, root: root, dir: dir, source: source}
+func (d *Dir) newView(ctx context.Context, g *gitRunner, source Facts, root, dir string) (*view, error) {
+	v := &view{git: g, root: root, dir: dir, source: source, deny: d.o.Spec.Deny, own: d.o.Own}
 	for _, sub := range []string{"objects/info", "refs", "info"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, err
@@ -60,6 +63,9 @@ func newView(ctx context.Context, g *gitRunner, source Facts, root, dir string) 
 		return nil, err
 	}
 	files := map[string]string{"HEAD": "ref: refs/heads/none\n", "config": settings}
+	if source.Commit != "" {
+		files["HEAD"] = source.Commit + "\n" // what git status compares with
+	}
 	if source.GitDir != "" {
 		files["objects/info/alternates"] = quoteAlternate(filepath.Join(source.CommonDir, "objects"))
 		for name, from := range map[string]string{
@@ -76,7 +82,7 @@ func newView(ctx context.Context, g *gitRunner, source Facts, root, dir string) 
 		}
 	}
 	if source.GitDir != "" {
-		if v.index, err = copyIndex(source.GitDir, filepath.Join(dir, "index")); err != nil {
+		if v.index, err = copyIndex(source.GitDir, v.indexFile()); err != nil {
 			return nil, err
 		}
 	}
@@ -92,24 +98,18 @@ const (
 // repository's own, then ours.
 func (v *view) settings(ctx context.Context) (string, error) {
 	var b strings.Builder
-	if v.source.GitDir != "" {
-		out, err := v.git.run(ctx, call{
-			args: []string{"config", "--list", "-z"}, dir: v.root,
-			env: []string{"GIT_DIR=" + v.source.GitDir, "GIT_WORK_TREE=" + v.root},
-		})
-		if err != nil {
-			return "", err
-		}
-		for entry := range strings.SplitSeq(string(out), "\x00") {
-			key, value, hasValue := strings.Cut(entry, "\n")
-			if !carried[key] {
-				continue
-			}
-			section, name, _ := strings.Cut(key, ".")
-			if !hasValue {
-				value = "true"
-			}
-			fmt.Fprintf(&b, "[%s]\n\t%s = %s\n", section, name, quoteConfig(value))
+	list, err := v.carriedSettings(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range list {
+		section, name, _ := strings.Cut(s.key, ".")
+		fmt.Fprintf(&b, "[%s]\n\t%s = %s\n", section, name, quoteConfig(s.value))
+		switch s.key {
+		case "extensions.objectformat":
+			v.sha256 = s.value == "sha256"
+		case "core.attributesfile":
+			v.attributes = true
 		}
 	}
 	b.WriteString(`[core]
@@ -127,6 +127,35 @@ func (v *view) settings(ctx context.Context) (string, error) {
 	sparse = false
 `)
 	return b.String(), nil
+}
+
+// carriedSettings are those of the user and the repository, in order.
+func (v *view) carriedSettings(ctx context.Context) ([]setting, error) {
+	if v.source.GitDir == "" {
+		return nil, nil
+	}
+	if list, ok := v.plainSettings(); ok {
+		return list, nil
+	}
+	out, err := v.git.run(ctx, call{
+		args: []string{"config", "--list", "-z"}, dir: v.root,
+		env: []string{"GIT_DIR=" + v.source.GitDir, "GIT_WORK_TREE=" + v.root},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []setting
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		key, value, hasValue := strings.Cut(entry, "\n")
+		if !carried[key] {
+			continue
+		}
+		if !hasValue {
+			value = "true"
+		}
+		list = append(list, setting{key, value})
+	}
+	return list, nil
 }
 
 func quoteConfig(s string) string {
@@ -200,11 +229,11 @@ func readBounded(file string, max int64) ([]byte, error) {
 // denied tells whether git sees something else at a path than what is there.
 func (v *view) denied(path string) bool {
 	abs := filepath.Join(v.root, path)
-	return slices.ContainsFunc(v.deny, func(dir string) bool {
-		rel, err := filepath.Rel(dir, abs)
-		return err == nil && filepath.IsLocal(rel)
-	})
+	return slices.ContainsFunc(v.deny, func(dir string) bool { return below(abs, dir) })
 }
+
+// indexFile is the private index.
+func (v *view) indexFile() string { return filepath.Join(v.dir, "index") }
 
 // owned tells whether path is a file that the run itself writes.
 func (v *view) owned(path string) bool { return slices.Contains(v.own, filepath.Join(v.root, path)) }
@@ -220,7 +249,7 @@ func (v *view) call(stdin string, args ...string) call {
 		env: []string{
 			"GIT_DIR=" + v.dir, "GIT_WORK_TREE=" + v.root, "GIT_CONFIG_GLOBAL=/dev/null",
 			"GIT_OBJECT_DIRECTORY=" + filepath.Join(v.dir, "objects"),
-			"GIT_INDEX_FILE=" + filepath.Join(v.dir, "index"),
+			"GIT_INDEX_FILE=" + v.indexFile(),
 		},
 	}
 }
@@ -317,6 +346,24 @@ func without(list []string, drop string) []string {
 		}
 	}
 	return kept
+}
+
+// clean tells whether the work tree is just what its commit says, untracked files
+// included. False may also mean that it is not known: then the state must be taken.
+func (v *view) clean(ctx context.Context) bool {
+	if v.source.Commit == "" || exists(filepath.Join(v.root, ".gitmodules")) {
+		return false
+	}
+	out, err := v.do(ctx, "", "status", "--porcelain=v2", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty")
+	if err != nil {
+		return false
+	}
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		if path, untracked := strings.CutPrefix(line, "? "); line != "" && (!untracked || !v.owned(path)) {
+			return false
+		}
+	}
+	return true
 }
 
 // tree writes the index as a tree and returns its id.
