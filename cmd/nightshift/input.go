@@ -86,6 +86,9 @@ type osFiles struct {
 func (rt *runtime) files() osFiles { return osFiles{rt: rt} }
 
 // ReadFile reads a file of policy, whatever it is.
-func (f osFiles) ReadFile(name string) ([]byte, error) { return f.rt.readInput(name, maxConfig) }
+func (f osFiles) ReadFile(name string) ([]byte, error) {
+	data, err := f.rt.readInput(name, maxConfig)
+	return data, policy.Absent(name, err)
+}
 
 var _ policy.Files = osFiles{}
