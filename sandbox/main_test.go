@@ -129,7 +129,7 @@ func confineMain(args []string) int {
 // plainEnv is the part of environ that programs need in order to start. Which
 // variables the commands of a run get is decided by package policy.
 func plainEnv(environ []string) []string {
-	names := []string{"PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "PWD"}
+	names := []string{"PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "PWD", "PLAIN"}
 	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return !slices.Contains(names, name)

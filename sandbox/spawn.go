@@ -175,7 +175,11 @@ func (c *initConn) run(flags uintptr, g *group, control, plan, stderr *os.File) 
 	if err != nil {
 		return false, err
 	}
-	sys := &syscall.SysProcAttr{Cloneflags: flags, Setsid: true}
+	// Until it is the init, it shares this process's memory, as any other child of
+	// Go's does. Package syscall would copy the memory for a new user namespace,
+	// since with mappings the child has to wait for its parent; there are none here,
+	// and after a copy every page that is written to is copied once more.
+	sys := &syscall.SysProcAttr{Cloneflags: flags | unix.CLONE_VM | unix.CLONE_VFORK, Setsid: true}
 	if flags&unix.CLONE_NEWPID != 0 {
 		// Its death is that of everybody in its namespace. Without one it must
 		// live to kill the trees when the runner is gone.
