@@ -22,14 +22,34 @@ func (r *run) startEgress(conf *Confinement) {
 	if conf.Spec.Net.Mode != sandbox.NetProxy {
 		return
 	}
-	net := r.cfg.Sandbox.Network
-	proxy := egress.New(egress.Options{Decide: r.decideHost, Log: r.egressDecided, Limited: net.Mode == "limited", AllowLocal: net.AllowLocal})
+	stop := ServeEgress(r.Policy, r.box.ProxyListener(), r.egressDecided)
+	r.onEnd(func(ctx context.Context) { r.logError("the egress proxy", stop(ctx)) })
+}
+
+// ServeEgress serves connections of commands that come in at listener, as the
+// policy decides. log is told what became of each, from any goroutine. stop
+// ends it and waits for connections to be closed, no longer than its context.
+func ServeEgress(p *policy.Policy, listener net.Listener, log func(egress.Outcome)) (stop func(context.Context) error) {
+	network := p.Config().Sandbox.Network
+	decide := func(host string, port int, method string) egress.Decision { return decideHost(p, host, port, method) }
+	proxy := egress.New(egress.Options{Decide: decide, Log: log, Limited: network.Mode == "limited", AllowLocal: network.AllowLocal})
 	served := make(chan error, 1)
-	listener := r.box.ProxyListener()
 	go func() { served <- proxy.Serve(listener) }()
-	r.onEnd(func(ctx context.Context) {
-		r.logError("the egress proxy", errors.Join(listenerClosed(listener.Close()), proxy.Close(ctx), listenerClosed(<-served)))
-	})
+	return func(ctx context.Context) error {
+		return errors.Join(listenerClosed(listener.Close()), proxy.Close(ctx), listenerClosed(<-served))
+	}
+}
+
+func decideHost(p *policy.Policy, host string, port int, method string) egress.Decision {
+	if method == egress.SOCKS5 {
+		method = "" // policy's word: rules allow protocols, and this could carry any
+	}
+	d := p.Host(host, port, method)
+	out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
+	if pattern, err := egress.ParsePattern(d.Rule); err == nil {
+		out.PortNamed = pattern.PortNamed() && pattern.Match(host, port)
+	}
+	return out
 }
 
 // listenerClosed drops the error that closing a listener causes by itself.
@@ -38,18 +58,6 @@ func listenerClosed(err error) error {
 		return nil
 	}
 	return err
-}
-
-func (r *run) decideHost(host string, port int, method string) egress.Decision {
-	if method == egress.SOCKS5 {
-		method = "" // policy's word: rules allow protocols, and this could carry any
-	}
-	d := r.Policy.Host(host, port, method)
-	out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
-	if p, err := egress.ParsePattern(d.Rule); err == nil {
-		out.PortNamed = p.PortNamed() && p.Match(host, port)
-	}
-	return out
 }
 
 // egressDecided records what became of one connection, or of several of the

@@ -17,11 +17,10 @@ network_rule(host="bad.example.com", protocol="https", decision="deny")
 `)
 	p.flags.NetworkAllow = []string{"*.allowed.example.com", "bad.example.com", "ported.example.com:8443"}
 	o := p.options("workspace-write")
-	r := &run{Options: Options{Policy: o.Policy}}
-	if d := r.decideHost("ported.example.com", 8443, egress.Connect); !d.Allowed || !d.PortNamed {
+	if d := decideHost(o.Policy, "ported.example.com", 8443, egress.Connect); !d.Allowed || !d.PortNamed {
 		t.Errorf("a port that the pattern names: %+v", d)
 	}
-	if d := r.decideHost("ported.example.com", 443, egress.Connect); d.Allowed {
+	if d := decideHost(o.Policy, "ported.example.com", 443, egress.Connect); d.Allowed {
 		t.Errorf("another port: %+v", d)
 	}
 	for _, c := range []struct {
@@ -43,7 +42,7 @@ network_rule(host="bad.example.com", protocol="https", decision="deny")
 		{"bad.example.com", 80, "GET", false},
 		{"other.example.com", 443, egress.Connect, false},
 	} {
-		d := r.decideHost(c.host, c.port, c.method)
+		d := decideHost(o.Policy, c.host, c.port, c.method)
 		if d.Allowed != c.want || !d.Allowed && d.Reason == "" || d.PortNamed {
 			t.Errorf("%s %s:%d: %+v", c.method, c.host, c.port, d)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,21 +33,7 @@ type authFlags struct {
 // session reads the configuration that a run with the same flags would have.
 func (f *authFlags) session(rt *runtime, writeback string) (*session, error) {
 	s := rt.session(&runFlags{Config: f.Config, Profile: f.Profile, Requirements: f.Requirements, Cd: f.Cd, AuthWriteback: writeback, Color: "auto"}, "auth")
-	s.silent = true
-	s.clock()
-	s.mask = event.NewRedactor()
-	s.log = event.NewLog(s.now, s.mask)
-	var err error
-	if s.sinks, err = s.openSinks(); err != nil {
-		return nil, err
-	}
-	if s.home, err = rt.codexHome(); err != nil {
-		return nil, err
-	}
-	if err := s.findWorkdir(); err != nil {
-		return nil, err
-	}
-	return s, s.loadPolicy()
+	return s, s.openQuietly()
 }
 
 // authStatusCmd is "auth status".
@@ -75,7 +60,7 @@ func (c *authStatusCmd) Run(rt *runtime) error {
 	}
 	st := auth.Inspect(rt.ctx, s.authSources(""))
 	if c.JSON {
-		err = printJSON(rt.stdout, st)
+		err = writeJSONLine(rt.stdout, st)
 	} else {
 		_, err = io.WriteString(rt.stdout, statusText(st, time.Now()))
 	}
@@ -155,12 +140,6 @@ func moment(t *time.Time, now time.Time, ahead, past, never string) string {
 	return fmt.Sprintf("%s %s (%s ago)", past, at, now.Sub(*t).Round(time.Second))
 }
 
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 // authRefreshCmd is "auth refresh".
 type authRefreshCmd struct {
 	authFlags
@@ -229,7 +208,7 @@ func (c *authRefreshCmd) Run(rt *runtime) error {
 
 func (c *authRefreshCmd) say(rt *runtime, out refreshResult) error {
 	if c.JSON {
-		return printJSON(rt.stdout, out)
+		return writeJSONLine(rt.stdout, out)
 	}
 	text := "not due; nothing was refreshed"
 	if out.Refreshed {

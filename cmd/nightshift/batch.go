@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,17 +60,18 @@ func (c *batchRunCmd) Validate() error {
 	if c.MaxFailureRate < 0 || c.MaxFailureRate > 1 {
 		return errors.New("--max-failure-rate must be between 0 and 1")
 	}
-	for name, v := range map[string]float64{"--depth": float64(c.Depth), "--budget-cost": c.BudgetCost, "--budget-tokens": float64(c.BudgetTokens),
-		"--budget-wall-time": float64(c.BudgetWallTime), "--requests-per-minute": float64(c.RequestsPerMinute), "--failure-min": float64(c.FailureMin),
-		"--lease": float64(c.Lease)} {
-		if v < 0 {
-			return fmt.Errorf("%s must not be negative", name)
-		}
+	if err := notNegative([]amount{{"--depth", float64(c.Depth)}, {"--budget-cost", c.BudgetCost}, {"--budget-tokens", float64(c.BudgetTokens)},
+		{"--budget-wall-time", float64(c.BudgetWallTime)}, {"--requests-per-minute", float64(c.RequestsPerMinute)},
+		{"--failure-min", float64(c.FailureMin)}, {"--lease", float64(c.Lease)}}); err != nil {
+		return err
 	}
-	for name, set := range map[string]bool{"--cd": c.Cd != "", "--output-last-message": c.LastMessage != "", "--events": c.Events != "",
-		"--report-dir": c.ReportDir != "", "--report": len(c.Report) > 0, "--record": c.Record != "", "--worktree": c.Worktree} {
-		if set {
-			return fmt.Errorf("%s is for one run; in a batch every task has a checkout and a report folder of its own below --out", name)
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"--cd", c.Cd != ""}, {"--output-last-message", c.LastMessage != ""}, {"--events", c.Events != ""}, {"--report-dir", c.ReportDir != ""},
+		{"--report", len(c.Report) > 0}, {"--record", c.Record != ""}, {"--worktree", c.Worktree}} {
+		if f.set {
+			return fmt.Errorf("%s is for one run; in a batch every task has a checkout and a report folder of its own below --out", f.name)
 		}
 	}
 	if c.Prompt != "" && c.PromptFile != "" {
@@ -148,18 +148,7 @@ func (c *batchRunCmd) readKey(rt *runtime) (key string, rest io.Reader, err erro
 	if !c.APIKeyStdin {
 		return "", rt.stdin, nil
 	}
-	if isTerminal(rt.stdin) {
-		return "", nil, usageError("--api-key-stdin: stdin is a terminal; pipe the key")
-	}
-	br := bufio.NewReader(rt.stdin)
-	line, err := br.ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", nil, usageError("--api-key-stdin: %v", err)
-	}
-	if key = strings.TrimSpace(line); key == "" {
-		return "", nil, usageError("--api-key-stdin: the first line of stdin is empty")
-	}
-	return key, br, nil
+	return keyLine(rt.stdin)
 }
 
 func (c *batchRunCmd) shard(rt *runtime) (batch.Shard, error) {

@@ -17,7 +17,6 @@ import (
 	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/runner/auth"
 	"github.com/nightshift-ci/nightshift/runner/batch"
-	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -215,9 +214,8 @@ func (p *preflight) session(overrides []string) (*session, error) {
 		flags.MaxCost = p.cmd.BudgetCost // a budget, too, cannot be kept without prices
 	}
 	s := p.rt.session(&flags, "exec")
-	s.clock()
-	s.mask, s.workdir = event.NewRedactor(), p.out
-	s.log = event.NewLog(s.now, s.mask)
+	s.begin()
+	s.workdir = p.out
 	var err error
 	s.home, err = p.rt.codexHome()
 	return s, err

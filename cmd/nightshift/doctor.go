@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,9 +52,7 @@ func (c *doctorCmd) Run(rt *runtime) error {
 	}
 	var err error
 	if c.JSON {
-		e := json.NewEncoder(rt.stdout)
-		e.SetIndent("", "  ")
-		err = e.Encode(d)
+		err = writeJSON(rt.stdout, d)
 	} else {
 		_, err = io.WriteString(rt.stdout, doctorText(d))
 	}
@@ -69,11 +66,7 @@ func (c *doctorCmd) Run(rt *runtime) error {
 // be had. The error is why the run would be refused.
 func (c *doctorCmd) diagnose(rt *runtime) (diagnosis, error) {
 	s := rt.session(&runFlags{Sandbox: c.Mode, Cd: c.Dir, Config: c.Config, Requirements: c.Requirements, Color: "auto", NoGitHub: true}, "doctor")
-	defer func() {
-		for i := len(s.cleanup) - 1; i >= 0; i-- {
-			s.cleanup[i]()
-		}
-	}()
+	defer s.close()
 	conf, err := s.confinement()
 	if err != nil {
 		d := diagnosis{Report: sandbox.Probe()}

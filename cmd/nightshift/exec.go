@@ -37,19 +37,27 @@ type resumeCmd struct {
 
 // Run resumes and carries out one more turn.
 func (c *resumeCmd) Run(rt *runtime) error {
-	id, prompt := c.SessionID, c.Prompt
-	if c.Last && prompt == nil {
-		id, prompt = nil, id // with --last the only word is the prompt
+	return c.from(rt, "resume", &c.runFlags, c.SessionID, c.Prompt)
+}
+
+// from runs a turn that begins with an earlier thread. With --last the only word
+// is the prompt.
+func (t threadFlags) from(rt *runtime, mode string, f *runFlags, id, prompt *string) error {
+	if t.Last && prompt == nil {
+		id, prompt = nil, id
 	}
-	if id == nil && !c.Last {
+	switch {
+	case id == nil && !t.Last:
 		return usageError("which thread? give its id, or --last for the newest one of this folder; a new thread is never started silently")
-	}
-	if id != nil && c.Last {
+	case id != nil && t.Last:
 		return usageError("a thread id and --last exclude each other")
 	}
-	s := rt.session(&c.runFlags, "resume")
-	s.pick = threadPick{ref: deref(id), last: c.Last, all: c.All}
-	return s.run(promptSources{arg: prompt, file: c.PromptFile, isSub: true})
+	s := rt.session(f, mode)
+	s.pick = threadPick{last: t.Last, all: t.All}
+	if id != nil {
+		s.pick.ref = *id
+	}
+	return s.run(promptSources{arg: prompt, file: f.PromptFile, isSub: true})
 }
 
 // forkCmd starts a new thread from the history of another.
@@ -62,23 +70,7 @@ type forkCmd struct {
 
 // Run forks and carries out one turn.
 func (c *forkCmd) Run(rt *runtime) error {
-	id, prompt := c.SessionID, c.Prompt
-	if c.Last && prompt == nil {
-		id, prompt = nil, id
-	}
-	if id == nil && !c.Last {
-		return usageError("which thread? fork needs its id, or --last")
-	}
-	s := rt.session(&c.runFlags, "fork")
-	s.pick = threadPick{ref: deref(id), last: c.Last, all: c.All}
-	return s.run(promptSources{arg: prompt, file: c.PromptFile, isSub: true})
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	return c.from(rt, "fork", &c.runFlags, c.SessionID, c.Prompt)
 }
 
 // threadPick names the thread a run starts from.

@@ -115,14 +115,29 @@ func (f *runFlags) Validate() error {
 	if f.ApproveForMe {
 		return fmt.Errorf("'--approve-for-me' is not offered: no second model decides about leaving the sandbox here; write a rule or widen the sandbox instead")
 	}
-	for name, v := range map[string]int64{"--max-turns": int64(f.MaxTurns), "--max-tool-calls": int64(f.MaxToolCalls), "--max-tokens": f.MaxTokens,
-		"--max-wall-time": int64(f.MaxWallTime), "--max-idle-time": int64(f.MaxIdleTime), "--max-repeated-failures": int64(f.MaxRepeatedFailures)} {
-		if v < 0 {
-			return fmt.Errorf("%s must not be negative", name)
-		}
+	if err := notNegative([]amount{{"--max-turns", float64(f.MaxTurns)}, {"--max-tool-calls", float64(f.MaxToolCalls)},
+		{"--max-tokens", float64(f.MaxTokens)}, {"--max-wall-time", float64(f.MaxWallTime)}, {"--max-idle-time", float64(f.MaxIdleTime)},
+		{"--max-repeated-failures", float64(f.MaxRepeatedFailures)}}); err != nil {
+		return err
 	}
 	if f.MaxCost < 0 || math.IsNaN(f.MaxCost) || math.IsInf(f.MaxCost, 0) {
 		return fmt.Errorf("--max-cost must be an amount of money, not %v", f.MaxCost)
+	}
+	return nil
+}
+
+// amount is a flag with a number.
+type amount struct {
+	flag  string
+	value float64
+}
+
+// notNegative refuses the first amount below zero.
+func notNegative(list []amount) error {
+	for _, a := range list {
+		if a.value < 0 {
+			return fmt.Errorf("%s must not be negative", a.flag)
+		}
 	}
 	return nil
 }

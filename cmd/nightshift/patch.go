@@ -38,11 +38,7 @@ func (c *applyPatchCmd) Run(rt *runtime) error {
 		return usageError("%v", err)
 	}
 	s := rt.session(flags, "apply-patch")
-	defer func() {
-		for _, f := range s.cleanup {
-			f()
-		}
-	}()
+	defer s.close()
 	conf, err := s.confinement()
 	if err != nil {
 		return err

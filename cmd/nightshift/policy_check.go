@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -127,11 +126,4 @@ func visible(s string) string {
 	quoted := strconv.Quote(s)
 	inner := quoted[1 : len(quoted)-1]
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(inner)
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

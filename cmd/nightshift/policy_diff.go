@@ -30,7 +30,7 @@ func (c *policyDiffCmd) Run(rt *runtime) error {
 	read := func(name string) ([]byte, error) {
 		data, err := rt.readInput(rt.abs(name), maxConfig)
 		if err != nil {
-			return nil, usageError("%s cannot be read: %s", name, pathReason(err))
+			return nil, usageError("%s cannot be read: %v", name, errText(err))
 		}
 		return data, nil
 	}
@@ -101,7 +101,7 @@ func printDiff(w io.Writer, d policyDiff) error {
 		if v == nil {
 			return "(not set)"
 		}
-		text, err := compactJSON(v)
+		text, err := jsonText(v)
 		if err != nil {
 			return fmt.Sprint(v)
 		}

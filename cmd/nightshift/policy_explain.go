@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -88,13 +87,13 @@ func printOverview(w io.Writer, p *policy.Policy) error {
 	var b strings.Builder
 	for _, k := range overviewKeys(p) {
 		e := p.Explain(k)
-		value, err := compactJSON(e.Value)
+		value, err := jsonText(e.Value)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(&b, "%s = %s  (%s)\n", k, value, e.Origin)
 		for _, c := range e.Constraint {
-			bound, err := compactJSON(c.Value)
+			bound, err := jsonText(c.Value)
 			if err != nil {
 				return err
 			}
@@ -107,15 +106,4 @@ func printOverview(w io.Writer, p *policy.Policy) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// compactJSON is a value on one line, with < and & as they are.
-func compactJSON(v any) (string, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(b.String(), "\n"), nil
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -33,7 +31,7 @@ func (c *policyLintCmd) Run(rt *runtime) error {
 	for _, name := range c.Files {
 		data, err := rt.readInput(rt.abs(name), maxConfig)
 		if err != nil {
-			all = append(all, &policy.Error{File: name, Message: "cannot be read: " + pathReason(err), Kind: policy.KindPolicy})
+			all = append(all, &policy.Error{File: name, Message: "cannot be read: " + errText(err).Error(), Kind: policy.KindPolicy})
 			continue
 		}
 		kind := c.As
@@ -67,12 +65,4 @@ func (c *policyLintCmd) Run(rt *runtime) error {
 		return exitSilently(code)
 	}
 	return exitError{code: code, err: errs}
-}
-
-func pathReason(err error) string {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return err.Error()
 }

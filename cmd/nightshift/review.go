@@ -12,7 +12,7 @@ type reviewCmd struct {
 	Base        string  `placeholder:"BRANCH" help:"What HEAD changed since it left BRANCH."`
 	Commit      string  `placeholder:"SHA" help:"One commit."`
 	Title       string  `placeholder:"TEXT" help:"Title shown for --commit."`
-	FailOn      string  `placeholder:"SEVERITY" help:"Exit 9 when a finding is of that severity or graver: critical, high, medium, low."`
+	FailOn      string  `placeholder:"SEVERITY" help:"Exit 9 when a finding is of that severity or worse: critical, high, medium, low."`
 	Prompt      *string `arg:"" optional:"" help:"What to review, in your own words; - reads it from stdin."`
 }
 
@@ -35,9 +35,9 @@ func (c *reviewCmd) Validate() error {
 	default:
 		return fmt.Errorf("invalid value '%s' for '--fail-on' [possible values: critical, high, medium, low]", c.FailOn)
 	}
-	for flag, ref := range map[string]string{"--base": c.Base, "--commit": c.Commit} {
-		if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, " \t\n~^:?*[\\") {
-			return fmt.Errorf("%s %q is not the name of a branch or commit", flag, ref)
+	for _, given := range []struct{ flag, ref string }{{"--base", c.Base}, {"--commit", c.Commit}} {
+		if strings.HasPrefix(given.ref, "-") || strings.ContainsAny(given.ref, " \t\n~^:?*[\\") {
+			return fmt.Errorf("%s %q is not the name of a branch or commit", given.flag, given.ref)
 		}
 	}
 	return nil

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner"
-	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/workspace"
 	"github.com/nightshift-ci/nightshift/sandbox"
 	"github.com/nightshift-ci/nightshift/sandbox/egress"
@@ -50,11 +48,7 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 		return usageError("sandbox: no command given; use `nightshift sandbox -- CMD…`")
 	}
 	s := rt.session(c.runFlags(), "sandbox")
-	defer func() {
-		for i := len(s.cleanup) - 1; i >= 0; i-- {
-			s.cleanup[i]()
-		}
-	}()
+	defer s.close()
 	conf, err := s.confinement()
 	if err != nil {
 		return err
@@ -135,21 +129,8 @@ type exitRecord struct {
 // confinement finds what a run with the same flags would be allowed. It makes
 // the private folder, which cleanup removes.
 func (s *session) confinement() (*runner.Confinement, error) {
-	s.silent = true
-	s.clock()
-	s.mask = event.NewRedactor()
-	s.log = event.NewLog(s.now, s.mask)
-	var err error
-	if s.sinks, err = s.openSinks(); err != nil {
-		return nil, err
-	}
-	if s.home, err = s.rt.codexHome(); err != nil {
-		return nil, err
-	}
-	if err = s.findWorkdir(); err != nil {
-		return nil, err
-	}
-	if err = s.loadPolicy(); err != nil {
+	err := s.openQuietly()
+	if err != nil {
 		return nil, err
 	}
 	if s.private, err = s.makePrivate(); err != nil {
@@ -169,43 +150,21 @@ func (s *session) serveEgress(conf *runner.Confinement, box *sandbox.Sandbox) (s
 	if conf.Spec.Net.Mode != sandbox.NetProxy || listener == nil {
 		return func() error { return nil }
 	}
-	network := s.policy.Config().Sandbox.Network
-	decide := func(host string, port int, method string) egress.Decision {
-		if method == egress.SOCKS5 {
-			method = ""
-		}
-		d := s.policy.Host(host, port, method)
-		out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
-		if p, err := egress.ParsePattern(d.Rule); err == nil {
-			out.PortNamed = p.PortNamed() && p.Match(host, port)
-		}
-		return out
-	}
 	tell := func(o egress.Outcome) {
 		if !o.Allowed {
 			fmt.Fprintf(s.rt.stderr, "nightshift: no connection to %s:%d: %s\n", o.Host, o.Port, o.Reason)
 		}
 	}
-	proxy := egress.New(egress.Options{Decide: decide, Log: tell, Limited: network.Mode == "limited", AllowLocal: network.AllowLocal})
-	served := make(chan error, 1)
-	go func() { served <- proxy.Serve(listener) }()
+	stopServing := runner.ServeEgress(s.policy, listener, tell)
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.rt.ctx), egressBound)
 		defer cancel()
-		return errors.Join(closed(listener.Close()), proxy.Close(ctx), closed(<-served))
+		return stopServing(ctx)
 	}
 }
 
 // egressBound is how long connections of a command that is gone may take to end.
 const egressBound = shutdownBound / 4
-
-// closed drops the error that closing a listener causes by itself.
-func closed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
 
 // startFailure gives a program that cannot be run the exit code of shells.
 func startFailure(err error) error {

@@ -75,14 +75,8 @@ func (rt *runtime) session(f *runFlags, mode string) *session {
 // run carries the invocation out. Whatever happens after the flags were read
 // ends in the log, so reports are complete on every ending.
 func (s *session) run(src promptSources) error {
-	defer func() {
-		for i := len(s.cleanup) - 1; i >= 0; i-- {
-			s.cleanup[i]()
-		}
-	}()
-	s.clock()
-	s.mask = event.NewRedactor()
-	s.log = event.NewLog(s.now, s.mask)
+	defer s.close()
+	s.begin()
 	if s.flags.Deterministic {
 		s.log.Rewrite(unmeasured)
 	}
@@ -101,6 +95,38 @@ func (s *session) run(src promptSources) error {
 	s.log.Settle()
 	res := runner.Run(s.rt.ctx, *opts)
 	return s.finish(res.Completed)
+}
+
+// begin makes what everything else of the session needs: clock, mask and log.
+func (s *session) begin() {
+	s.clock()
+	s.mask = event.NewRedactor()
+	s.log = event.NewLog(s.now, s.mask)
+}
+
+// openQuietly prepares a session that shows nothing: for commands that look at
+// the configuration of a run, or use part of it.
+func (s *session) openQuietly() error {
+	s.silent = true
+	s.begin()
+	var err error
+	if s.sinks, err = s.openSinks(); err != nil {
+		return err
+	}
+	if s.home, err = s.rt.codexHome(); err != nil {
+		return err
+	}
+	if err := s.findWorkdir(); err != nil {
+		return err
+	}
+	return s.loadPolicy()
+}
+
+// close undoes what the session prepared, last first.
+func (s *session) close() {
+	for i := len(s.cleanup) - 1; i >= 0; i-- {
+		s.cleanup[i]()
+	}
 }
 
 // clock sets the sources of ids and times; under --deterministic both are

@@ -19,21 +19,29 @@ func (s *session) keyFromStdin(src *promptSources) (string, error) {
 	if !s.flags.APIKeyStdin {
 		return "", nil
 	}
-	if isTerminal(src.reader) {
-		return "", usageError("--api-key-stdin: stdin is a terminal; pipe the key")
-	}
-	br := bufio.NewReader(src.reader)
-	line, err := br.ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", usageError("--api-key-stdin: %v", err)
-	}
-	key := strings.TrimSpace(line)
-	if key == "" {
-		return "", usageError("--api-key-stdin: the first line of stdin is empty")
+	key, rest, err := keyLine(src.reader)
+	if err != nil {
+		return "", err
 	}
 	s.mask.Add(key, "api-key-stdin")
-	src.reader = br
+	src.reader = rest
 	return key, nil
+}
+
+// keyLine reads the key of --api-key-stdin; rest is what follows it.
+func keyLine(stdin io.Reader) (key string, rest io.Reader, err error) {
+	if isTerminal(stdin) {
+		return "", nil, usageError("--api-key-stdin: stdin is a terminal; pipe the key")
+	}
+	br := bufio.NewReader(stdin)
+	line, err := br.ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", nil, usageError("--api-key-stdin: stdin could not be read: %v", err)
+	}
+	if key = strings.TrimSpace(line); key == "" {
+		return "", nil, usageError("--api-key-stdin: the first line of stdin is empty; is it a variable that is not set?")
+	}
+	return key, br, nil
 }
 
 // readPrompt waits for stdin no longer than the run may take.

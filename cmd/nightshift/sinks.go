@@ -54,9 +54,9 @@ func (s *session) openSinks() (*sinkSet, error) {
 		return nil, err
 	}
 	set.taken = taken
-	for name, path := range map[string]string{"--events": f.Events, "--record": f.Record, "--report-dir": f.ReportDir} {
-		if path == stdoutName {
-			return nil, usageError("%s -: it cannot go to stdout; name a file", name)
+	for _, out := range []struct{ flag, path string }{{"--events", f.Events}, {"--record", f.Record}, {"--report-dir", f.ReportDir}} {
+		if out.path == stdoutName {
+			return nil, usageError("%s -: it cannot go to stdout; name a file", out.flag)
 		}
 	}
 	if f.ReportDir != "" { // other outputs may lie in it
