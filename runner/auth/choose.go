@@ -193,11 +193,29 @@ func (s *Sources) key(from candidate, value string) (*choice, *Error) {
 			hint:    "a key is one line without spaces and quotes; look for a line break or a second line in the secret",
 		}
 	}
+	if inQuotes(secret) {
+		return nil, quoted(from)
+	}
 	c := &choice{source: from.source, name: from.name, mode: modeAPIKey, secret: secret, hint: "make a new key and store it as the job's secret"}
 	if s.Provider.EnvKeyInstructions != "" && from == envCandidate(s.Provider.EnvKey) {
 		c.hint = s.Provider.EnvKeyInstructions
 	}
 	return c, s.allow(from.name, methodAPI, nil)
+}
+
+// quoted refuses a value with the quotes of a shell around it, as a file of
+// variables that no shell reads leaves them.
+func quoted(from candidate) *Error {
+	return &Error{
+		Class:   ClassCorrupt,
+		Message: from.name + " begins and ends with a quotation mark",
+		hint:    "store the value without quotes; docker --env-file and many CI systems take them as a part of it",
+	}
+}
+
+func inQuotes(s Secret) bool {
+	text := s.Reveal()
+	return len(text) > 1 && (text[0] == '"' || text[0] == '\'') && text[len(text)-1] == text[0]
 }
 
 // accessToken reads CODEX_ACCESS_TOKEN: a personal access token ("at-…"), whose
@@ -211,6 +229,9 @@ func (s *Sources) token(from candidate, token Secret) (*choice, *Error) {
 	c := &choice{source: from.source, name: from.name, mode: modeToken, secret: token, hint: "make a new access token and store it as the job's secret"}
 	if !headerSafe(token) {
 		return nil, &Error{Class: ClassCorrupt, Message: from.name + " holds characters that a token cannot have", hint: "a token is one line without spaces and quotes"}
+	}
+	if inQuotes(token) {
+		return nil, quoted(from)
 	}
 	if isPersonal(token) {
 		// Its account is not known before the service was asked; then the

@@ -89,6 +89,9 @@ func TestPrecedence(t *testing.T) {
 		{name: "no provider", provider: Provider{}, env: map[string]string{"OPENAI_API_KEY": "sk"}, class: ClassMissing},
 		{name: "key with a space", provider: openAI, env: map[string]string{"CODEX_API_KEY": "sk one"}, class: ClassCorrupt},
 		{name: "key with a line break", provider: withKey, env: map[string]string{"MOCK_KEY": "a\nb"}, class: ClassCorrupt},
+		{name: "key in quotes", provider: openAI, env: map[string]string{"CODEX_API_KEY": `"sk-env"`}, class: ClassCorrupt},
+		{name: "token in quotes", provider: openAI, env: map[string]string{"CODEX_ACCESS_TOKEN": "'at-env'"}, class: ClassCorrupt},
+		{name: "key with a quote in it", provider: openAI, env: map[string]string{"CODEX_API_KEY": `"sk-env`}, bearer: `"sk-env`, source: "env CODEX_API_KEY", mode: "apikey"},
 		{name: "key of a foreign script", provider: openAI, env: map[string]string{"CODEX_API_KEY": "sk-é"}, class: ClassCorrupt},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
