@@ -93,9 +93,6 @@ func (r *run) open(ctx context.Context) error {
 		return contextErr
 	}
 	r.log.Emit(conf.Event(r.box.Report()))
-	for _, n := range conf.Notices {
-		r.log.Emit(n)
-	}
 	r.startEgress(conf)
 	if err := r.openTools(ctx, conf); err != nil {
 		return err

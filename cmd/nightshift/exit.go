@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/runner"
@@ -64,21 +65,39 @@ func explain(w io.Writer, err error) int {
 func printError(w io.Writer, err error) { printErrors(w, err, map[string]bool{}) }
 
 func printErrors(w io.Writer, err error, said map[string]bool) {
-	var many interface{ Unwrap() []error }
-	if errors.As(err, &many) {
-		for _, one := range many.Unwrap() {
-			printErrors(w, one, said)
-		}
+	parts := joined(err)
+	for _, one := range parts {
+		printErrors(w, one, said)
+	}
+	if len(parts) > 0 {
 		for e := err; e != nil; e = errors.Unwrap(e) { // what is around them has its own
 			printHint(w, e, said)
 		}
 		return
 	}
-	fmt.Fprintf(w, "error: %v\n", err)
+	// One sentence around several is one error.
+	fmt.Fprintf(w, "error: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	var h hinter
 	if errors.As(err, &h) {
 		printHint(w, h, said)
 	}
+}
+
+// joined are the errors that err is a list of; none where it says more than
+// they do.
+func joined(err error) []error {
+	var many interface{ Unwrap() []error }
+	if !errors.As(err, &many) {
+		return nil
+	}
+	parts, lines := many.Unwrap(), []string{}
+	for _, one := range parts {
+		lines = append(lines, one.Error())
+	}
+	if err.Error() != strings.Join(lines, "\n") {
+		return nil
+	}
+	return parts
 }
 
 func printHint(w io.Writer, v any, said map[string]bool) {

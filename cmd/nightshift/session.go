@@ -349,6 +349,10 @@ func (s *session) makePrivate() (string, error) {
 		sum := sha256.Sum256([]byte(cmp.Or(s.task, s.workdir)))
 		fixed = hex.EncodeToString(sum[:8])
 	}
+	if s.unfit("/") != "" {
+		return "", &hintError{usageError("the whole file system cannot be writable: no place would be left for what commands must not touch"),
+			"work in a folder (-C DIR) and name others with --add-dir, or use -s danger-full-access where something else confines the run"}
+	}
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
 		real, err := filepath.EvalSymlinks(parent)
 		if err != nil {
