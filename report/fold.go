@@ -38,13 +38,13 @@ type Fold struct {
 	agentList []string
 	modelList []string
 
-	live     fifo[*liveTool]
-	byItem   fifo[*Denial]
-	byCall   fifo[*Denial]
-	denials  []*Denial
-	observed event.Totals
-	maxLost  int
-	last     time.Time
+	live      fifo[*liveTool]
+	byItem    fifo[*Denial]
+	byCall    fifo[*Denial]
+	denials   []*Denial
+	observed  event.Totals
+	truncated int // instruction files that were cut
+	last      time.Time
 }
 
 // liveTool joins the item of a tool call with its measures: either may come
@@ -90,7 +90,7 @@ func (f *Fold) Add(rec event.Record) {
 		e.Path = cut(e.Path, maxTitle)
 		add(f, &f.s.Instructions, "instructions", e)
 		if e.LostBytes > 0 {
-			f.maxLost++
+			f.truncated++
 		}
 	case event.ServerStatus:
 		f.server(e)
@@ -318,7 +318,7 @@ func (f *Fold) Summary() *Summary {
 	}
 	s.Totals = atLeast(s.Totals, f.observed)
 	maps.DeleteFunc(s.Omitted, func(_ string, n int) bool { return n == 0 })
-	s.Attention = attention(&s, f.maxLost)
+	s.Attention = attention(&s, f.truncated)
 	nonNil(&s)
 	return &s
 }

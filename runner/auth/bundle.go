@@ -47,15 +47,15 @@ func parseBundle(raw []byte) (*bundle, error) {
 	}
 	r := fieldReader{text: raw}
 	b := &bundle{raw: raw}
-	b.mode = r.text1(top, "", "auth_mode")
-	b.apiKey = NewSecret(strings.TrimSpace(r.text1(top, "", "OPENAI_API_KEY")))
-	b.personal = NewSecret(strings.TrimSpace(r.text1(top, "", "personal_access_token")))
-	last := r.text1(top, "", "last_refresh")
+	b.mode = r.str(top, "", "auth_mode")
+	b.apiKey = NewSecret(strings.TrimSpace(r.str(top, "", "OPENAI_API_KEY")))
+	b.personal = NewSecret(strings.TrimSpace(r.str(top, "", "personal_access_token")))
+	last := r.str(top, "", "last_refresh")
 	if tokens, ok := r.object(top, "tokens"); ok {
-		b.idToken = NewSecret(r.text1(tokens, "tokens.", "id_token"))
-		b.access = NewSecret(r.text1(tokens, "tokens.", "access_token"))
-		b.refresh = NewSecret(r.text1(tokens, "tokens.", "refresh_token"))
-		b.account = r.text1(tokens, "tokens.", "account_id")
+		b.idToken = NewSecret(r.str(tokens, "tokens.", "id_token"))
+		b.access = NewSecret(r.str(tokens, "tokens.", "access_token"))
+		b.refresh = NewSecret(r.str(tokens, "tokens.", "refresh_token"))
+		b.account = r.str(tokens, "tokens.", "account_id")
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -221,8 +221,8 @@ type fieldReader struct {
 	err  error
 }
 
-// text1 returns a string member; absent and null give "".
-func (r *fieldReader) text1(o object, prefix, key string) string {
+// str returns a string member; absent and null give "".
+func (r *fieldReader) str(o object, prefix, key string) string {
 	m, ok, err := o.find(key)
 	if err != nil {
 		r.fail(err)
