@@ -166,12 +166,12 @@ func wrongType(v *node, typ string) string {
 		if v.kind == kInteger && v.number >= 0 {
 			return ""
 		}
-		return "a whole number, not negative"
+		return "a whole number, 0 or more"
 	case "number":
 		if v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 {
 			return ""
 		}
-		return "a number, not negative"
+		return "a number, 0 or more"
 	case "strings", "paths":
 		if listOf(v, kString) {
 			return ""

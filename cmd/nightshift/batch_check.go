@@ -68,8 +68,12 @@ func (p *preflight) tasks(stdin io.Reader) ([]batch.Task, error) {
 	p.policies, p.refs = map[string]error{}, map[string]*lookUp{}
 	p.looking.SetLimit(lookUps)
 	ids := map[string]bool{}
+	repo := p.cmd.Repo // a flag's path starts from the working folder, a task's from its file
+	if path, local := batch.Local(repo); local && repo != "" {
+		repo = p.rt.abs(path)
+	}
 	release := p.git.Hold()
-	tasks, err := batch.ReadTasks(name, data, batch.ReadOptions{Prompt: template, Repo: p.cmd.Repo, ReadFile: p.readFile,
+	tasks, err := batch.ReadTasks(name, data, batch.ReadOptions{Prompt: template, Repo: repo, ReadFile: p.readFile,
 		Check: func(t *batch.Task) []error { ids[t.ID] = true; return p.check(t) }})
 	if err = p.withRefs(name, err); err != nil {
 		return nil, errors.Join(exitError{code: runner.ExitUsage, err: err}, release())

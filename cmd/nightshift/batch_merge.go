@@ -93,6 +93,9 @@ func (c *batchMergeCmd) read(rt *runtime) (all []merged, missing []string, err e
 	for _, d := range c.Dirs {
 		dir := rt.abs(d)
 		rs, err := batch.ReadResults(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, usageError("batch merge: %s is not a results folder: it holds no results.jsonl", d)
+		}
 		if err != nil {
 			return nil, nil, usageError("batch merge: %v", err)
 		}

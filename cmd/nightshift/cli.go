@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -125,11 +126,19 @@ func parseError(err error, words []string) error {
 		text = text[i+2:] // the library repeats the command's name
 	}
 	hint := "see `" + where + "`"
+	command := cmp.Or(strings.Join(commandPath(words), " "), "nightshift")
 	if name, ok := strings.CutPrefix(text, `expected "<`); ok {
 		name, _, _ = strings.Cut(name, ">")
-		text = strings.Join(commandPath(words), " ") + ": " + strings.ToUpper(name) + " is missing"
+		text = command + ": " + strings.ToUpper(name) + " is missing"
 	}
 	switch {
+	case len(words) > 0 && !strings.HasPrefix(words[0], "-") && !knownCommand(words[0]):
+		text = fmt.Sprintf("there is no command %q", words[0])
+	case strings.HasPrefix(text, "expected one of"):
+		text = fmt.Sprintf("%s needs a command: %s", command, strings.Join(subcommands(words), ", "))
+	case strings.HasPrefix(text, "<") || strings.HasPrefix(text, "[<"): // an argument with fixed values
+		name, rest, _ := strings.Cut(strings.TrimLeft(text, "[<"), ">")
+		text = command + ": " + strings.ToUpper(name) + strings.TrimPrefix(rest, "]")
 	case strings.Contains(text, "missing unit in duration"):
 		text, _, _ = strings.Cut(text, ": expected")
 		text, hint = text+": a time needs a unit", "write 90s, 15m or 1h30m"
@@ -141,19 +150,37 @@ func parseError(err error, words []string) error {
 
 // commandPath are the words that name the command, "policy lint" for one.
 func commandPath(words []string) []string {
+	_, n := commandNode(words)
+	return words[:min(max(n, 1), len(words))]
+}
+
+// subcommands are the words that may follow those of words that name a command.
+func subcommands(words []string) []string {
+	node, _ := commandNode(words)
+	var out []string
+	if node != nil {
+		for _, c := range commands(node) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// commandNode finds the command that the first n words name.
+func commandNode(words []string) (node *kong.Node, n int) {
 	k, err := newParser(&cli{})
 	if err != nil {
-		return words[:1]
+		return nil, 0
 	}
-	n := 0
-	for node := k.Model.Node; n < len(words); n++ {
+	node = k.Model.Node
+	for ; n < len(words); n++ {
 		at := slices.IndexFunc(node.Children, func(c *kong.Node) bool { return c.Name == words[n] })
 		if at < 0 {
 			break
 		}
 		node = node.Children[at]
 	}
-	return words[:max(n, 1)]
+	return node, n
 }
 
 func knownCommand(name string) bool {

@@ -16,7 +16,7 @@ type execCmd struct {
 // Run carries out the task.
 func (c *execCmd) Run(rt *runtime) error {
 	if c.Prompt != nil && *c.Prompt == "" {
-		return usageError("the prompt is empty")
+		return usageError("the prompt is empty; is it a variable that is not set?")
 	}
 	return rt.session(&c.runFlags, "exec").run(promptSources{arg: c.Prompt, file: c.PromptFile})
 }

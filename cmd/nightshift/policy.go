@@ -40,16 +40,12 @@ func (f *policyFlags) sources(rt *runtime) (policy.Sources, error) {
 	if err != nil {
 		return policy.Sources{}, fmt.Errorf("the host name cannot be read: %w", err)
 	}
-	dir := rt.cwd
-	if f.Dir != "" {
-		dir = rt.abs(f.Dir)
+	dir, err := rt.folder(f.Dir)
+	if err != nil {
+		return policy.Sources{}, err
 	}
-	files := rt.files()
-	src := policy.Sources{Files: files, SystemDir: rt.systemDir, Home: home, UserHome: rt.userHome(), Cwd: files.RealPath(dir), Profile: f.Profile,
+	src := policy.Sources{Files: rt.files(), SystemDir: rt.systemDir, Home: home, UserHome: rt.userHome(), Cwd: dir, Profile: f.Profile,
 		IgnoreUser: f.IgnoreUserConfig, IgnoreRules: f.IgnoreRules || len(f.Rules) > 0, Hostname: host, LookupEnv: rt.lookupEnv}
-	if fi, err := os.Stat(src.Cwd); err != nil || !fi.IsDir() {
-		return src, usageError("-C %s is not a folder", dir)
-	}
 	src.Flags.Sandbox = f.Sandbox
 	for _, c := range f.Config {
 		o, err := policy.ParseOverride(c)

@@ -215,23 +215,29 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 // findWorkdir resolves -C. Relative paths of other flags stay relative to the
 // folder the process was started in.
 func (s *session) findWorkdir() error {
-	dir := s.rt.cwd
-	if s.flags.Cd != "" {
-		dir = s.rt.abs(s.flags.Cd)
+	dir, err := s.rt.folder(s.flags.Cd)
+	s.workdir = dir
+	return err
+}
+
+// folder is the real path of -C, or of the folder the process was started in.
+func (rt *runtime) folder(cd string) (string, error) {
+	dir := rt.cwd
+	if cd != "" {
+		dir = rt.abs(cd)
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return usageError("-C %s: %v", s.flags.Cd, errText(err))
+		return "", usageError("-C %s: %v", cd, errText(err))
 	}
 	fi, err := os.Stat(real)
 	if err != nil {
-		return usageError("-C %s: %v", s.flags.Cd, errText(err))
+		return "", usageError("-C %s: %v", cd, errText(err))
 	}
 	if !fi.IsDir() {
-		return usageError("-C %s is not a folder", s.flags.Cd)
+		return "", usageError("-C %s is not a folder", cd)
 	}
-	s.workdir = real
-	return nil
+	return real, nil
 }
 
 // errText drops the operation and path that a PathError repeats.

@@ -54,9 +54,9 @@ func (s *session) openSinks() (*sinkSet, error) {
 		return nil, err
 	}
 	set.taken = taken
-	for _, out := range []struct{ flag, path string }{{"--events", f.Events}, {"--record", f.Record}, {"--report-dir", f.ReportDir}} {
+	for _, out := range []struct{ flag, path, what string }{{"--events", f.Events, "file"}, {"--record", f.Record, "file"}, {"--report-dir", f.ReportDir, "folder"}} {
 		if out.path == stdoutName {
-			return nil, usageError("%s -: it cannot go to stdout; name a file", out.flag)
+			return nil, usageError("%s -: it cannot go to stdout; name a %s", out.flag, out.what)
 		}
 	}
 	if f.ReportDir != "" { // other outputs may lie in it
