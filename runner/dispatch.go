@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,10 +34,14 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]tool.Result, error)
 		}
 		group, gctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxParallel)
+		var last *ticket
 		for k := i; k < j; k++ {
+			p := behind(last)
+			last = p
 			group.Go(func() error {
+				defer p.leave()
 				return guarded(func() error { // a panic here would end the process
-					res, err := r.callOne(gctx, calls[k])
+					res, err := r.callOne(gctx, calls[k], p)
 					results[k] = res
 					r.clock.touch()
 					return err
@@ -55,10 +60,45 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]tool.Result, error)
 	return results, nil
 }
 
+// ticket is a call's place in the line of those that run beside each other: their items
+// begin in the order in which the model made the calls.
+type ticket struct {
+	before, left chan struct{}
+	once         sync.Once
+}
+
+// behind is the ticket after p; nil is nobody.
+func behind(p *ticket) *ticket {
+	next := &ticket{left: make(chan struct{})}
+	if p != nil {
+		next.before = p.left
+	}
+	return next
+}
+
+// wait ends when the call before has begun.
+func (p *ticket) wait(ctx context.Context) error {
+	if p.before == nil {
+		return nil
+	}
+	select {
+	case <-p.before:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave lets the next call begin.
+func (p *ticket) leave() { p.once.Do(func() { close(p.left) }) }
+
 // callOne runs one call between its hooks. An error ends the turn.
-func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
+func (r *run) callOne(ctx context.Context, c call, p *ticket) (tool.Result, error) {
 	t := r.tools.find(c.Namespace, c.Name)
 	if t == nil {
+		if err := p.wait(ctx); err != nil {
+			return tool.Result{}, err
+		}
 		return r.unknownCall(c), nil
 	}
 	r.progress("running %s", c.Name)
@@ -68,6 +108,9 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 		if before.Ended {
 			return tool.Result{}, &TurnError{Class: "hook_stopped", Message: "a hook ended the run: " + before.Reason, Code: ExitFailed}
 		}
+		if err := p.wait(ctx); err != nil {
+			return tool.Result{}, err
+		}
 		if before.Blocked {
 			return r.declined(t, c, before), nil
 		}
@@ -75,7 +118,13 @@ func (r *run) callOne(ctx context.Context, c call) (tool.Result, error) {
 			c = rewritten(c, before.Input)
 		}
 	}
-	res, err := t.Call(ctx, c)
+	if err := p.wait(ctx); err != nil {
+		return tool.Result{}, err
+	}
+	if _, ok := t.(tool.Announcer); !ok {
+		p.leave()
+	}
+	res, err := t.Call(tool.OnBegun(ctx, p.leave), c)
 	if err != nil {
 		return res, fmt.Errorf("tool %s: %w", c.Name, err)
 	}

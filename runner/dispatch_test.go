@@ -225,3 +225,61 @@ func TestStrict(t *testing.T) {
 		}
 	}
 }
+
+// announced is a tool that tells when a call has begun.
+type announced struct{ fakeTool }
+
+func (*announced) Announces() {}
+
+// TestCallsBeginInOrder: calls that run beside each other begin in the order in
+// which the model made them, and one that says nothing holds up nobody.
+func TestCallsBeginInOrder(t *testing.T) {
+	t.Parallel()
+	var together meeting
+	var mu sync.Mutex
+	var began []string
+	l := newLoop(t)
+	l.tools = []tool.Tool{
+		&announced{fakeTool{"told", true, func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			began = append(began, c.ID)
+			mu.Unlock()
+			tool.Begun(ctx)
+			if !together.join(ctx, 10) {
+				return failed("the others did not come")
+			}
+			return done("told")
+		}}},
+		&fakeTool{"silent", true, func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			if !together.join(ctx, 10) {
+				return failed("the others did not come")
+			}
+			return done("silent")
+		}},
+		&announced{fakeTool{"brief", true, func(_ context.Context, c tool.Call) (tool.Result, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			began = append(began, c.ID)
+			return failed("it never began")
+		}}},
+	}
+	var calls []any
+	var want []string
+	for i := range 8 {
+		calls = append(calls, callOf(fmt.Sprint("c", i), "told", object{}))
+		want = append(want, fmt.Sprint("c", i))
+		switch i {
+		case 1, 3:
+			calls = append(calls, callOf(fmt.Sprint("s", i), "silent", object{}))
+		case 5:
+			calls = append(calls, callOf("b", "brief", object{}))
+			want = append(want, "b")
+		}
+	}
+	l.says(reply(calls...), says("done"))
+	soon(t, time.Minute, func() { l.want(l.play(), "success", "completed", 0) })
+	if got, want := strings.Join(began, " "), strings.Join(want, " "); got != want {
+		t.Errorf("the calls began as %s, want %s", got, want)
+	}
+}

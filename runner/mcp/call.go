@@ -130,11 +130,15 @@ func (a *account) fail(message string, denial *event.Denial) tool.Result {
 	return a.close(r, int64(len(message)))
 }
 
+// Announces says that a call tells when its item stands.
+func (t *remote) Announces() {}
+
 // Call calls the tool once. It never returns an error: what goes wrong is for
 // the model to see.
 func (t *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	s := t.server
 	a := open(s.set.o.Log, s.cfg.Name, t.remoteName, c)
+	tool.Begun(ctx)
 	args, err := objectArguments(c.Arguments)
 	if err != nil {
 		return a.fail("failed to parse function arguments: "+err.Error(), nil), nil

@@ -79,6 +79,9 @@ type execTool struct{ set *Set }
 func (t *execTool) Name() string   { return "exec_command" }
 func (t *execTool) Parallel() bool { return true }
 
+// Announces says that a call tells when its item stands.
+func (t *execTool) Announces() {}
+
 func (t *execTool) Spec() json.RawMessage {
 	description := execDescription
 	if t.set.deps.NoLogin {
@@ -208,6 +211,7 @@ func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command
 	}
 	id := s.deps.Log.Start(event.CommandExecution{Command: cmd.display, Status: event.InProgress})
 	s.deps.Log.Emit(decisionOn(cmd, v, id, c.ID))
+	Begun(ctx)
 	run := sandbox.Command{Argv: cmd.argv, Dir: cmd.dir, Env: s.deps.Env(c.ID), Unsandboxed: v.Outcome == policy.Unsandboxed, Limits: s.deps.Limits}
 	if cmd.TTY {
 		run.TTY = &terminal
