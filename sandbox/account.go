@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,7 +72,7 @@ func (a *account) limit(l Limits) error {
 		err = errors.Join(err, write("memory.max", strconv.FormatInt(l.MemoryBytes, 10)))
 	}
 	// No command may use up what the init needs to start the next one.
-	if n := tighter(l.Processes, a.g.procs); n > 0 {
+	if n := confine.Tighter(l.Processes, a.g.procs); n > 0 {
 		err = errors.Join(err, write("pids.max", strconv.FormatInt(n+1, 10)))
 	}
 	if l.CPUPercent > 0 {
@@ -84,14 +85,6 @@ func (a *account) limit(l Limits) error {
 		return fmt.Errorf("sandbox: control group of a command: %w", err)
 	}
 	return nil
-}
-
-// tighter is the smaller of two limits, of which zero is none.
-func tighter(a, b int64) int64 {
-	if a <= 0 || b > 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // close puts the figures of a command that is gone into x.

@@ -3,7 +3,8 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"strings"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
 // Every command prints JSON through these functions, so that < and & stay
@@ -26,7 +27,6 @@ func writeJSONLine(w io.Writer, v any) error {
 
 // jsonText is v on one line.
 func jsonText(v any) (string, error) {
-	var b strings.Builder
-	err := writeJSONLine(&b, v)
-	return strings.TrimSuffix(b.String(), "\n"), err
+	text, err := event.Marshal(v)
+	return string(text), err
 }

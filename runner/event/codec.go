@@ -27,7 +27,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	if u, ok := r.Event.(Unknown); ok {
 		return u.Raw, nil
 	}
-	head, err := marshal(struct {
+	head, err := Marshal(struct {
 		Seq  uint64    `json:"seq"`
 		Time time.Time `json:"time"`
 		Type Kind      `json:"type"`
@@ -35,7 +35,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := marshal(r.Event)
+	body, err := Marshal(r.Event)
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +45,13 @@ func (r Record) MarshalJSON() ([]byte, error) {
 // Wire returns the line of the reference's stream: the event without seq and
 // time.
 func (r Record) Wire() ([]byte, error) {
-	head, err := marshal(struct {
+	head, err := Marshal(struct {
 		Type Kind `json:"type"`
 	}{r.Event.kind()})
 	if err != nil {
 		return nil, err
 	}
-	body, err := marshal(r.Event)
+	body, err := Marshal(r.Event)
 	if err != nil {
 		return nil, err
 	}

@@ -184,7 +184,7 @@ func (it Item) MarshalJSON() ([]byte, error) {
 		if len(action) == 0 {
 			action = json.RawMessage(`{"type":"other"}`)
 		}
-		return marshal(struct {
+		return Marshal(struct {
 			ID     string          `json:"id"`
 			Type   string          `json:"type"`
 			ItemID string          `json:"item_id"`
@@ -192,11 +192,11 @@ func (it Item) MarshalJSON() ([]byte, error) {
 			Action json.RawMessage `json:"action"`
 		}{d.CallID, "web_search", it.ID, d.Query, action})
 	}
-	body, err := marshal(it.Details)
+	body, err := Marshal(it.Details)
 	if err != nil {
 		return nil, err
 	}
-	head, err := marshal(struct {
+	head, err := Marshal(struct {
 		ID   string `json:"id"`
 		Type string `json:"type"`
 	}{it.ID, it.Details.itemType()})
@@ -262,9 +262,9 @@ func decode[T any](b []byte) (T, error) {
 	return v, err
 }
 
-// marshal is json.Marshal without HTML escaping and without the newline:
-// readers of the stream compare texts, and "<" is no danger in JSON.
-func marshal(v any) ([]byte, error) {
+// Marshal is json.Marshal without HTML escaping: readers of streams, threads and
+// hooks compare texts, and in JSON "<" is no danger.
+func Marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)

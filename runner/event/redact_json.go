@@ -104,7 +104,7 @@ func (j *jsonMasker) text(text string) {
 }
 
 func (j *jsonMasker) quote(text string) {
-	b, err := marshal(text)
+	b, err := Marshal(text)
 	if err != nil {
 		b = []byte(`""`) // a string can always be encoded
 	}

@@ -304,7 +304,7 @@ func (r *Runner) toolInput(name string, t Tool) input {
 	in := r.input(name, t.TurnID)
 	in.ToolName, in.ToolInput, in.ToolUseID = t.Name, t.Input, t.UseID
 	if len(in.ToolInput) == 0 || !json.Valid(in.ToolInput) {
-		text, err := encode(string(t.Input)) // what the model wrote, though it is not JSON
+		text, err := event.Marshal(string(t.Input)) // what the model wrote, though it is not JSON
 		if err == nil {
 			in.ToolInput = text
 		}
@@ -323,7 +323,7 @@ func (r *Runner) After(ctx context.Context, t Tool, response json.RawMessage) Re
 	var text string
 	if t.Name == "Bash" && json.Unmarshal(response, &text) == nil {
 		if _, output, ok := strings.Cut(text, "\nOutput:\n"); ok && strings.HasPrefix(text, "Chunk ID: ") {
-			if raw, err := encode(output); err == nil {
+			if raw, err := event.Marshal(output); err == nil {
 				in.ToolResponse = raw
 			}
 		}

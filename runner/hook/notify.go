@@ -51,7 +51,7 @@ func notify(ctx context.Context, o Options, argv []string, n Notification) (*int
 	if inputs == nil {
 		inputs = []string{}
 	}
-	told, err := encode(struct {
+	told, err := event.Marshal(struct {
 		Type    string   `json:"type"`
 		Thread  string   `json:"thread-id"`
 		Turn    string   `json:"turn-id"`

@@ -31,7 +31,7 @@ func (e timeoutError) Error() string { return "it took longer than its timeout o
 // run runs one hook, reports it, and applies its on_error.
 func (r *Runner) run(ctx context.Context, h hook, in input, itemID string) said {
 	began := time.Now()
-	body, err := encode(in)
+	body, err := event.Marshal(in)
 	var s said
 	var code *int
 	if err == nil {

@@ -65,7 +65,7 @@ func parseAnswer(raw json.RawMessage) (answer, error) {
 }
 
 func textBlock(text string) block {
-	raw, err := encode(struct {
+	raw, err := event.Marshal(struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}{"text", text})
@@ -175,7 +175,7 @@ func errorOutput(took time.Duration, message string) json.RawMessage {
 }
 
 func output(v any) json.RawMessage {
-	raw, err := encode(v)
+	raw, err := event.Marshal(v)
 	if err != nil {
 		return json.RawMessage(`""`) // strings and parts always encode
 	}

@@ -43,7 +43,7 @@ func (t *remote) Parallel() bool { return false }
 func (t *remote) Spec() json.RawMessage { return functionSpec(t.name, t.description, t.schema) }
 
 func functionSpec(name, description string, schema json.RawMessage) json.RawMessage {
-	spec, err := encode(struct {
+	spec, err := event.Marshal(struct {
 		Type        string          `json:"type"`
 		Name        string          `json:"name"`
 		Description string          `json:"description"`
@@ -94,7 +94,7 @@ func arguments(raw json.RawMessage) json.RawMessage {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return json.RawMessage(`{}`)
 	}
-	text, err := encode(string(raw))
+	text, err := event.Marshal(string(raw))
 	if err != nil {
 		return json.RawMessage(`{}`)
 	}

@@ -167,7 +167,7 @@ func objectSchema(raw json.RawMessage) (json.RawMessage, string) {
 			return compact.Bytes(), "" // as the server wrote it
 		}
 	}
-	out, err := encode(fields)
+	out, err := event.Marshal(fields)
 	if err != nil {
 		return empty, "has a schema that cannot be written; it is offered without arguments"
 	}

@@ -130,7 +130,7 @@ func (s *Set) list(method, field string) func(context.Context, resourceArguments
 		if next != "" {
 			answer["nextCursor"] = next
 		}
-		return encode(answer)
+		return event.Marshal(answer)
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *Set) listAll(ctx context.Context, method, field string) (json.RawMessag
 			all = append(all, withServer(items, one.cfg.Name)...)
 		}
 	}
-	return encode(map[string]any{field: all})
+	return event.Marshal(map[string]any{field: all})
 }
 
 func (s *server) hasResources() bool {
@@ -188,7 +188,7 @@ func (s *Set) readResource(ctx context.Context, args resourceArguments) (json.Ra
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
 		return nil, errors.New("resources/read failed: the server's answer is not an object")
 	}
-	return encode(map[string]any{"server": args.Server, "uri": args.URI, "contents": fields["contents"]})
+	return event.Marshal(map[string]any{"server": args.Server, "uri": args.URI, "contents": fields["contents"]})
 }
 
 // bounded applies the server's bound of calls.

@@ -3,6 +3,7 @@ package mcp
 import (
 	"encoding/json"
 
+	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/tool"
 )
 
@@ -48,7 +49,7 @@ func Specs(tools []tool.Tool) []json.RawMessage {
 		g.Tools = append(g.Tools, t.Spec())
 	}
 	for _, g := range order {
-		if spec, err := encode(g); err == nil { // fails only if a Spec is not JSON
+		if spec, err := event.Marshal(g); err == nil { // fails only if a Spec is not JSON
 			specs = append(specs, spec)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
 const (
@@ -74,7 +75,7 @@ func rightMethod(message []byte) []byte {
 		return message // those words stand in the parameters of something else
 	}
 	m.Method = strings.TrimPrefix(m.Method, rawPrefix)
-	out, err := encode(m)
+	out, err := event.Marshal(m)
 	if err != nil {
 		return message
 	}
@@ -82,16 +83,6 @@ func rightMethod(message []byte) []byte {
 		out = append(out, '\n')
 	}
 	return out
-}
-
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // Errors of a stream that cannot be read on.

@@ -170,7 +170,7 @@ func (b *builder) compacted(raw json.RawMessage) error {
 			b.h.Items = append(b.h.Items, it)
 		}
 	}
-	text, err := encode(map[string]any{
+	text, err := event.Marshal(map[string]any{
 		"type": "message", "role": "user",
 		"content": []map[string]string{{"type": "input_text", "text": c.Message}},
 	})
@@ -227,7 +227,7 @@ func dropFields(raw []byte, names []string) (json.RawMessage, error) {
 		if slices.Contains(names, name) {
 			continue
 		}
-		quoted, err := encode(name)
+		quoted, err := event.Marshal(name)
 		if err != nil {
 			return nil, err
 		}
@@ -275,7 +275,7 @@ func closeCalls(items []model.Item) ([]model.Item, error) {
 		if !isCall || answered[call{want, seen[i].CallID}] {
 			continue
 		}
-		raw, err := encode(struct {
+		raw, err := event.Marshal(struct {
 			call
 			Output string `json:"output"`
 		}{call{want, seen[i].CallID}, aborted})

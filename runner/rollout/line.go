@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 
@@ -125,17 +124,6 @@ type tokenInfo struct {
 type compacted struct {
 	Message     string            `json:"message"`
 	Replacement []json.RawMessage `json:"replacement_history,omitempty"`
-}
-
-// encode writes v as JSON on one line, without HTML escapes.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(timeLayout) }

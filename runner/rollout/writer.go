@@ -105,9 +105,9 @@ func newMeta(m Meta, now time.Time) sessionMeta {
 		Originator: or(m.Originator, "codex_exec"), CLIVersion: or(m.Version, "0.0.0"),
 		ThreadSource: or(m.ThreadSource, "user"), Provider: m.Provider,
 	}
-	meta.Source, _ = encode(or(m.Source, "exec")) // a string always encodes
+	meta.Source, _ = event.Marshal(or(m.Source, "exec")) // a string always encodes
 	if m.ParentID != "" {
-		meta.Source, _ = encode(map[string]any{"subagent": map[string]any{"thread_spawn": map[string]any{"parent_thread_id": m.ParentID, "depth": 1}}})
+		meta.Source, _ = event.Marshal(map[string]any{"subagent": map[string]any{"thread_spawn": map[string]any{"parent_thread_id": m.ParentID, "depth": 1}}})
 	}
 	if m.Base != "" {
 		meta.Base = &baseText{m.Base}
@@ -136,9 +136,9 @@ func (w *Writer) append(kind string, payload any) error {
 	if w.file == nil {
 		return errors.New("the thread is closed")
 	}
-	body, err := encode(payload)
+	body, err := event.Marshal(payload)
 	if err == nil {
-		body, err = encode(line{Timestamp: stamp(w.store.now()), Ordinal: w.ordinal, Type: kind, Payload: body})
+		body, err = event.Marshal(line{Timestamp: stamp(w.store.now()), Ordinal: w.ordinal, Type: kind, Payload: body})
 	}
 	if err != nil {
 		return fmt.Errorf("thread %s: %w", w.id, err)

@@ -91,21 +91,21 @@ func (in *initProcess) limitCalls(s *script, command Limits) {
 		set("real-time priority", unix.RLIMIT_RTPRIO, 0)
 		set("priority", unix.RLIMIT_NICE, 0)
 	}
-	if v := tighter(in.limits.FileBytes, command.FileBytes); v > 0 {
+	if v := Tighter(in.limits.FileBytes, command.FileBytes); v > 0 {
 		set("file size", unix.RLIMIT_FSIZE, v)
 	}
-	if v := tighter(in.limits.OpenFiles, command.OpenFiles); v > 0 {
+	if v := Tighter(in.limits.OpenFiles, command.OpenFiles); v > 0 {
 		set("open files", unix.RLIMIT_NOFILE, v)
 	}
 	// The kernel counts processes of a user within its user namespace; without
 	// one the limit would count everything the user runs on the machine.
-	if v := tighter(in.limits.Processes, command.Processes); v > 0 && in.plan.UserNS {
+	if v := Tighter(in.limits.Processes, command.Processes); v > 0 && in.plan.UserNS {
 		set("processes", unix.RLIMIT_NPROC, v)
 	}
 }
 
-// tighter is the smaller of two limits, of which zero is none.
-func tighter(a, b int64) int64 {
+// Tighter is the smaller of two limits; zero stands for no limit.
+func Tighter(a, b int64) int64 {
 	if a <= 0 || b > 0 && b < a {
 		return b
 	}

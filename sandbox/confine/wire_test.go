@@ -127,7 +127,7 @@ func TestArena(t *testing.T) {
 
 func TestTighter(t *testing.T) {
 	for _, c := range [][3]int64{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
-		if got := tighter(c[0], c[1]); got != c[2] {
+		if got := Tighter(c[0], c[1]); got != c[2] {
 			t.Errorf("%d and %d: %d", c[0], c[1], got)
 		}
 	}
