@@ -258,7 +258,7 @@ var guarantees = [...]string{
 var ApprovalPolicies = [...]string{"untrusted", "on-failure", "on-request", "never"}
 
 // approvalOf is the word of an approval policy, "granular" for the table form,
-// "" if it is none.
+// "" if it is not one.
 func approvalOf(v *node) string {
 	switch {
 	case v.kind == kString && slices.Contains(ApprovalPolicies[:], v.text):

@@ -22,7 +22,7 @@ type Aborter interface{ Abort() error }
 
 // Output is one requested report.
 type Output struct {
-	Format string // a name of [Formats]
+	Format string // name of a [Format]
 	Path   string
 }
 
@@ -84,7 +84,7 @@ var formats = []Format{
 }
 
 // DirOutputs are the files of --report-dir, with names relative to it. The log
-// itself (events.jsonl) is written by [NewJSONL] while the run goes on.
+// itself (events.jsonl) is written by [NewJSONLFile] while the run goes on.
 func DirOutputs() []Output {
 	var out []Output
 	for _, name := range []string{"json", "markdown", "html", "junit", "sarif", "patch"} {
@@ -137,8 +137,8 @@ type Options struct {
 }
 
 // Reporter is a sink that folds the records and writes the requested files when
-// the log is closed, on every ending of a run. Create nothing until then: a run
-// that never began leaves older files alone.
+// the log is closed, on every ending of a run. It creates nothing until then: a
+// run that never began leaves older files alone.
 type Reporter struct {
 	o    Options
 	fold *Fold

@@ -8,7 +8,7 @@
 // is rendered again from its log gives the same bytes ([Replay]).
 //
 // The usual call builds one [Reporter] for all requested outputs and gives it
-// to [event.NewLog] beside a [NewJSONL] and a [NewHuman]:
+// to [event.NewLog] beside a [NewJSONLFile] and a [NewHuman]:
 //
 //	r, err := report.New(report.Options{Create: create, Outputs: outputs})
 //	log := event.NewLog(nil, masker, report.NewJSONL(file), r)

@@ -124,9 +124,6 @@ func netMode(word string) sandbox.NetMode {
 
 // limitsOf takes what the configuration names and the defaults for the rest.
 func limitsOf(s policy.SandboxConfig) sandbox.Limits {
-	if s.MemoryBytes == 0 && s.Processes == 0 && s.CPUPercent == 0 && s.FileBytes == 0 {
-		return sandbox.DefaultLimits()
-	}
 	l := sandbox.DefaultLimits()
 	set := func(to *int64, v int64) {
 		if v != 0 {

@@ -166,7 +166,7 @@ func readNumber(file string) int64 {
 	return 0
 }
 
-// readField reads the number behind a name in a file of names and numbers.
+// readField reads the number after a name in a file of names and numbers.
 func readField(file, name string) int64 {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -117,7 +117,7 @@ func tasksOf(uid int) (n int64) {
 	return n
 }
 
-// statusField is the first number behind a label of /proc/PID/status, or -1.
+// statusField is the first number after a label of /proc/PID/status, or -1.
 func statusField(status []byte, label string) int64 {
 	for line := range bytes.Lines(status) {
 		if rest, ok := bytes.CutPrefix(line, []byte(label)); ok {

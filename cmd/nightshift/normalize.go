@@ -57,7 +57,7 @@ var longAliases = map[string]string{"--experimental-json": "--json", "--yolo": "
 // execCommands are the words that are read with execShapes.
 var execCommands = map[string]bool{"exec": true, "e": true, "resume": true, "fork": true, "review": true}
 
-// normalize rewrites args for the grammar: front options behind the command,
+// normalize rewrites args for the grammar: front options after the command,
 // "exec [options] resume" as "resume", one value a flag.
 func normalize(args []string) ([]string, error) {
 	front, command, rest, err := splitCommand(args)

@@ -222,7 +222,7 @@ func (h *heldPlace) probe() error {
 }
 
 // maxSwept bounds how many names of a folder a sweep looks at; leastSuffix is the
-// length of the number behind the name of an unfinished file.
+// length of the number after the name of an unfinished file.
 const (
 	maxSwept    = 10_000
 	leastSuffix = 12

@@ -59,7 +59,7 @@ var gitTextKeys = []string{
 	"hook",
 }
 
-// git finds the sub-command behind global options, and commands that git runs
+// git finds the sub-command after global options, and commands that git runs
 // for it.
 func (u *unwrapper) git(words []word, k kind) {
 	alias := map[string]string{}

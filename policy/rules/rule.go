@@ -177,7 +177,7 @@ func (st *starts) add(r Rule, i int) {
 }
 
 // candidates are the rules that may match a command with these arguments, in
-// order: the second token may stand behind options, so at any place.
+// order: the second token may stand after options, so at any place.
 func (st *starts) candidates(args []word) []int {
 	out := slices.Clone(st.oneWord)
 	for _, w := range args {

@@ -192,7 +192,7 @@ var looseWrappers = strings.Fields(`numactl setpriv capsh bwrap fakechroot syste
 // shellWrappers are loose wrappers that start a shell when no command follows.
 var shellWrappers = strings.Fields(`unshare nsenter firejail proot`)
 
-// subWrappers run a command behind one of these words, as `uv run`.
+// subWrappers run a command after one of these words, as `uv run`.
 var subWrappers = map[string][]string{
 	"uv": {"run"}, "poetry": {"run"}, "pipenv": {"run"}, "pdm": {"run"}, "hatch": {"run"}, "rye": {"run"}, "conda": {"run"}, "mamba": {"run"},
 	"bundle": {"exec"}, "npm": {"exec", "x"}, "pnpm": {"exec", "dlx"}, "yarn": {"exec", "dlx"}, "bun": {"x", "exec"}, "opam": {"exec"},

@@ -68,7 +68,7 @@ type snapshot struct {
 	raw    []byte
 	traits traits
 	bundle *bundle // nil if raw is not a bundle
-	bad    error   // why it is none
+	bad    error   // why raw is not a bundle
 }
 
 // read reads auth.json. A missing file is fs.ErrNotExist; a file that is no

@@ -95,7 +95,7 @@ func (w *RedactWriter) advance(m *matcher, last bool) error {
 const keepBytes = 4 << 10
 
 // forget drops written text up to a place that is not the middle of a unit of any
-// decoding: behind a line feed, or, in a long line, as computed.
+// decoding: after a line feed, or, in a long line, as computed.
 func (w *RedactWriter) forget() {
 	at := bytes.LastIndexByte(w.buf[:w.done], '\n') + 1
 	if w.done-at > keepBytes {

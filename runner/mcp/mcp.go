@@ -9,8 +9,8 @@
 // failed call and an event, never a wait.
 //
 // What a server says of itself (annotations, schemas, names) is a hint of an
-// outsider. Names are made safe and unique, schemas that are none are replaced
-// or refused, and whether a tool may be called is decided by the caller.
+// outsider. Names are made safe and unique, schemas that are not schemas are
+// replaced or refused, and whether a tool may be called is decided by the caller.
 package mcp
 
 import (

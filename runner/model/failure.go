@@ -376,7 +376,7 @@ func shownURL(u *url.URL) string {
 func shownLocation(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || s == "" {
-		return "no valid address"
+		return "an address that cannot be read"
 	}
 	return shownURL(u)
 }

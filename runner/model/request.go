@@ -12,7 +12,7 @@ import (
 // every raw value through encoding/json, which compacts it and escapes <, > and
 // &. The service's prompt cache works on bytes, so the history must leave
 // exactly as it came, and everything that differs between two requests of a turn
-// must stand behind it.
+// must come after it.
 
 // encode writes the body of a POST to {base}/responses.
 func encode(r Request) ([]byte, error) {

@@ -8,7 +8,7 @@ import "strings"
 //	…
 //	EOF
 //
-// optionally behind "cd DIR &&", with "applypatch" as another spelling and the
+// optionally after "cd DIR &&", with "applypatch" as another spelling and the
 // end word bare or quoted. dir is DIR, "" without one. Any other script, however
 // close, is not ok and is for the shell to run.
 func FromShell(script string) (dir, patch string, ok bool) {
@@ -48,7 +48,7 @@ func FromShell(script string) (dir, patch string, ok bool) {
 	return dir, body, true
 }
 
-// cutWord drops a leading command word and the blanks behind it.
+// cutWord drops a leading command word and the blanks after it.
 func cutWord(s, word string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(s, word)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/model"
 )
 
-// aborted is the output that a call gets which was never answered.
+// aborted is the output of a call that was never answered.
 const aborted = "aborted"
 
 // builder makes a History of lines.
@@ -250,7 +250,7 @@ var outputOf = map[string]string{
 	"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output",
 }
 
-// closeCalls answers calls that have no output, right behind the call, and
+// closeCalls answers calls that have no output, right after the call, and
 // drops outputs that answer no call: the service refuses both.
 func closeCalls(items []model.Item) ([]model.Item, error) {
 	seen := make([]call, len(items))

@@ -189,7 +189,7 @@ func repair(path string) (int64, error) {
 	return int64(len(last)), f.Sync()
 }
 
-// lastLine returns what stands behind the last newline, and where it begins.
+// lastLine returns what stands after the last newline, and where it begins.
 func lastLine(f *os.File, size int64) (int64, []byte, error) {
 	const block = 64 << 10
 	var last []byte

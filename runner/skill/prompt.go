@@ -37,7 +37,7 @@ When the user writes $name, or the task is plainly what a description says, read
 
 // Mentioned returns, for each skill that the prompt names as $name, the text of
 // a user message that holds the whole SKILL.md, in order of first mention. A
-// skill that can no longer be read gives a notice. Other words behind a dollar
+// skill that can no longer be read gives a notice. Other words after a dollar
 // sign, such as shell variables, mean nothing.
 func Mentioned(prompt string, skills []Skill) ([]string, []event.Notice) {
 	var out []string

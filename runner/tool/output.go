@@ -121,7 +121,7 @@ func lossy(b []byte) string {
 }
 
 // brokenRun is the length of the longest start of a character at the start of
-// b, at least 1. The byte behind a first byte has a narrower range for some.
+// b, at least 1. The byte after a first byte has a narrower range for some.
 func brokenRun(b []byte) int {
 	lo, hi, want := byte(0x80), byte(0xBF), 0
 	switch c := b[0]; {

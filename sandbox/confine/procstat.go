@@ -7,7 +7,7 @@ import (
 )
 
 // ProcStat reads /proc/PID/stat of proc_pid_stat(5): the name of a process and
-// the fields behind it, of which the first is number 3, its state. pid may be
+// the fields after it, of which the first is number 3, its state. pid may be
 // "self".
 func ProcStat(pid string) (name string, fields []string, err error) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")

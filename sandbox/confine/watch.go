@@ -265,7 +265,7 @@ func (in *initProcess) trees() map[uint32][]int {
 	return out
 }
 
-// numberAfter reads the number behind a label at the beginning of a line.
+// numberAfter reads the number after a label at the beginning of a line.
 func numberAfter(b []byte, label string) int64 {
 	i := indexLine(b, label)
 	if i < 0 {

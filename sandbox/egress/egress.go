@@ -62,7 +62,7 @@ type Decision struct {
 type Outcome struct {
 	Decision
 	Method string // CONNECT, SOCKS5, GET, …; "" if the request could not be read
-	Host   string // canonical name, or what was asked for if it is none
+	Host   string // canonical name, or what was asked for if that is not a host name
 	Port   int
 	Addr   string // address that was dialled, if any
 	// Error says why an allowed connection failed.
