@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -136,111 +137,91 @@ func dotted(path []string) string {
 	return strings.Join(parts, ".")
 }
 
-// wrongType is what a value must be, "" if it is.
+// valueType is a type of values that needs no argument.
+type valueType struct {
+	want string // what a value must be, as a message says it
+	fits func(*node) bool
+}
+
+func ofKind(k kind) func(*node) bool { return func(v *node) bool { return v.kind == k } }
+
+// valueTypes are the types of keys by their names.
+func valueTypes() map[string]valueType {
+	table := valueType{"a table", ofKind(kTable)}
+	text := valueType{"a string", ofKind(kString)}
+	list := valueType{"a list of strings", func(v *node) bool { return listOf(v, kString) }}
+	return map[string]valueType{
+		"any":    {"", func(*node) bool { return true }},
+		"table":  table,
+		"tables": {"a list of tables", ofKind(kArray)},
+		"string": text, "path": text,
+		"bool":    {"true or false", ofKind(kBool)},
+		"int":     {"a whole number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 }},
+		"number":  {"a number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 }},
+		"strings": list, "paths": list,
+		"string|strings": {"a string or a list of strings", func(v *node) bool { return v.kind == kString || listOf(v, kString) }},
+		"strmap": {"a table of strings", func(v *node) bool {
+			for _, f := range v.fields {
+				if f.kind != kString {
+					return false
+				}
+			}
+			return v.kind == kTable
+		}},
+		"duration":   {`a duration such as "90s", "10m" or "1h30m", or seconds`, func(v *node) bool { _, err := durationOf(v); return err == nil }},
+		"size":       {`a size such as 1073741824, "512MiB" or "2GiB"`, func(v *node) bool { _, err := sizeOf(v); return err == nil }},
+		"guarantees": {listOfOne(guarantees[:]), func(v *node) bool { return listOf(v, kString) && eachIn(v.items, guarantees[:]) }},
+		"approval":   {oneOf(ApprovalPolicies[:]) + " or { granular = { … } }", func(v *node) bool { return approvalOf(v) != "" }},
+		"approvals": {listOfOne(ApprovalPolicies[:]) + " or { granular = { … } }", func(v *node) bool {
+			return v.kind == kArray && !slices.ContainsFunc(v.items, func(i *node) bool { return approvalOf(i) == "" })
+		}},
+		"feature": {"true or false", func(v *node) bool {
+			return v.kind == kBool || v.kind == kTable && (v.fields["enabled"] == nil || v.fields["enabled"].kind == kBool)
+		}},
+		"exporter": {`"none", or a table otlp-http or otlp-grpc`, func(v *node) bool {
+			return v.kind == kTable || v.kind == kString && slices.Contains([]string{"none", "statsig", "otlp-http", "otlp-grpc"}, v.text)
+		}},
+	}
+}
+
+// wrongType is what a value must be, "" if it is. The types "enum" and "enums"
+// name their words after a colon.
 func wrongType(v *node, typ string) string {
 	name, arg, _ := strings.Cut(typ, ":")
+	words := strings.Split(arg, "|")
 	switch name {
-	case "any":
-		return ""
-	case "table":
-		if v.kind == kTable {
-			return ""
-		}
-		return "a table"
-	case "tables":
-		if v.kind == kArray {
-			return ""
-		}
-		return "a list of tables"
-	case "string", "path":
-		if v.kind == kString {
-			return ""
-		}
-		return "a string"
-	case "bool":
-		if v.kind == kBool {
-			return ""
-		}
-		return "true or false"
-	case "int":
-		if v.kind == kInteger && v.number >= 0 {
-			return ""
-		}
-		return "a whole number, 0 or more"
-	case "number":
-		if v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 {
-			return ""
-		}
-		return "a number, 0 or more"
-	case "strings", "paths":
-		if listOf(v, kString) {
-			return ""
-		}
-		return "a list of strings"
-	case "string|strings":
-		if v.kind == kString || listOf(v, kString) {
-			return ""
-		}
-		return "a string or a list of strings"
-	case "strmap":
-		if v.kind != kTable {
-			return "a table of strings"
-		}
-		for _, f := range v.fields {
-			if f.kind != kString {
-				return "a table of strings"
-			}
-		}
-		return ""
 	case "enum":
-		words := strings.Split(arg, "|")
 		if v.kind == kString && slices.Contains(words, v.text) {
 			return ""
 		}
 		return oneOf(words)
 	case "enums":
-		words := strings.Split(arg, "|")
-		if listOf(v, kString) && !slices.ContainsFunc(v.items, func(i *node) bool { return !slices.Contains(words, i.text) }) {
+		if listOf(v, kString) && eachIn(v.items, words) {
 			return ""
 		}
-		return "a list of " + strings.TrimPrefix(oneOf(words), "one of ")
-	case "duration":
-		if _, err := durationOf(v); err != nil {
-			return `a duration such as "90s", "10m" or "1h30m", or seconds`
-		}
-		return ""
-	case "size":
-		if _, err := sizeOf(v); err != nil {
-			return `a size such as 1073741824, "512MiB" or "2GiB"`
-		}
-		return ""
-	case "guarantees":
-		if listOf(v, kString) && !slices.ContainsFunc(v.items, func(i *node) bool { return !slices.Contains(guarantees[:], i.text) }) {
-			return ""
-		}
-		return "a list of " + strings.TrimPrefix(oneOf(guarantees[:]), "one of ")
-	case "approval":
-		if approvalOf(v) != "" {
-			return ""
-		}
-		return oneOf(ApprovalPolicies[:]) + " or { granular = { … } }"
-	case "approvals":
-		if v.kind == kArray && !slices.ContainsFunc(v.items, func(i *node) bool { return approvalOf(i) == "" }) {
-			return ""
-		}
-		return "a list of " + strings.TrimPrefix(oneOf(ApprovalPolicies[:]), "one of ") + " or { granular = { … } }"
-	case "feature":
-		if v.kind == kBool || v.kind == kTable && (v.fields["enabled"] == nil || v.fields["enabled"].kind == kBool) {
-			return ""
-		}
-		return "true or false"
-	case "exporter":
-		if v.kind == kString && slices.Contains([]string{"none", "statsig", "otlp-http", "otlp-grpc"}, v.text) || v.kind == kTable {
-			return ""
-		}
-		return `"none", or a table otlp-http or otlp-grpc`
+		return listOfOne(words)
 	}
-	return "a value of the unknown type " + typ
+	t, known := knownTypes()[name]
+	switch {
+	case !known:
+		return "a value of the unknown type " + typ
+	case t.fits(v):
+		return ""
+	}
+	return t.want
+}
+
+// knownTypes is made once: every value of every file is looked at.
+var knownTypes = sync.OnceValue(valueTypes)
+
+// eachIn tells whether every item is one of words.
+func eachIn(items []*node, words []string) bool {
+	return !slices.ContainsFunc(items, func(i *node) bool { return !slices.Contains(words, i.text) })
+}
+
+// listOfOne is oneOf for a list.
+func listOfOne(words []string) string {
+	return "a list of " + strings.TrimPrefix(oneOf(words), "one of ")
 }
 
 // guarantees are the names that sandbox.require takes.

@@ -137,6 +137,25 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 	q.layers = append(q.layers, l)
 	root := l.root
 
+	ld.requireLists(q, l)
+	ld.requirePins(q, root)
+	ld.requireSwitches(q, root)
+	ld.grants(q, root, granting)
+	ld.serverList(q, root.get("mcp_servers"))
+	q.bound(root)
+	if n := root.get("experimental_network"); n != nil {
+		q.networks = append(q.networks, networkLimitOf(n))
+	}
+	if h := root.get("hooks"); h != nil {
+		q.hooks = append(q.hooks, h)
+	}
+	ld.requireProfiles(q, root, granting)
+	ld.requirementRules(q, root.get("rules"))
+}
+
+// requireLists cuts the lists of what is allowed.
+func (ld *loader) requireLists(q *requirements, l *layer) {
+	root := l.root
 	ld.list(&q.approvals, root.get("allowed_approval_policies"), "allowed_approval_policies", approvalList, true)
 	ld.list(&q.reviewers, root.get("allowed_approvals_reviewers"), "allowed_approvals_reviewers", stringsOf, true)
 	ld.list(&q.webSearch, root.get("allowed_web_search_modes"), "allowed_web_search_modes", stringsOf, false)
@@ -145,7 +164,10 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 	ld.list(&q.degrade, root.get("sandbox", "allowed_degrade"), "sandbox.allowed_degrade", stringsOf, false)
 	ld.list(&q.profiles, root.get("allowed_permission_profiles"), "allowed_permission_profiles", trueKeys, false)
 	ld.sandboxModes(q, l)
+}
 
+// requirePins takes the values that are fixed, and the defaults of new threads.
+func (ld *loader) requirePins(q *requirements, root *node) {
 	for _, name := range []string{"model_provider", "cli_auth_credentials_store", "chatgpt_base_url"} {
 		ld.pin(q.pins, name, root.get(name))
 	}
@@ -156,35 +178,40 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 			}
 		}
 	}
-	if o := root.get("otel"); o != nil {
-		ld.pinLeaves(q.pins, "otel", o)
+	for _, table := range []string{"otel", "model_providers"} {
+		if t := root.get(table); t != nil {
+			ld.pinLeaves(q.pins, table, t)
+		}
 	}
-	if m := root.get("model_providers"); m != nil {
-		ld.pinLeaves(q.pins, "model_providers", m)
-	}
-	for name, path := range map[string][]string{"model": {"models", "new_thread", "model"}, "model_reasoning_effort": {"models", "new_thread", "model_reasoning_effort"},
-		"service_tier": {"models", "new_thread", "service_tier"}} {
-		if v := root.get(path...); v != nil && q.defaults[name] == nil {
+	for _, name := range []string{"model", "model_reasoning_effort", "service_tier"} {
+		if v := root.get("models", "new_thread", name); v != nil && q.defaults[name] == nil {
 			q.defaults[name] = v
 		}
 	}
-	if v := root.get("allow_login_shell"); v != nil && !v.yes && q.noLogin == nil {
-		q.noLogin = v
+}
+
+// requireSwitches takes the switches that only take away; of several files the
+// first that does is named.
+func (ld *loader) requireSwitches(q *requirements, root *node) {
+	first := func(to **node, says bool, path ...string) {
+		if v := root.get(path...); v != nil && v.yes == says && *to == nil {
+			*to = v
+		}
 	}
-	if v := root.get("allow_managed_hooks_only"); v != nil && v.yes && q.managedHooks == nil {
-		q.managedHooks = v
-	}
-	if v := root.get("sandbox", "allow_unsandboxed_servers"); v != nil && !v.yes && q.serversInside == nil {
-		q.serversInside = v
-	}
+	first(&q.noLogin, false, "allow_login_shell")
+	first(&q.managedHooks, true, "allow_managed_hooks_only")
+	first(&q.serversInside, false, "sandbox", "allow_unsandboxed_servers")
 	if v := root.get("enforce_residency"); v != nil {
 		q.residency = v
 	}
 	if v := root.get("additional_developer_instructions"); v != nil {
 		q.advice = append(q.advice, v)
 	}
-	ld.grants(q, root, granting)
-	ld.serverList(q, root.get("mcp_servers"))
+}
+
+// bound takes what the sandbox must give and the largest numbers that are
+// allowed; of several files the smallest number holds.
+func (q *requirements) bound(root *node) {
 	for _, d := range [][]string{{"permissions", "filesystem", "deny_read"}, {"sandbox", "deny_read"}} {
 		if v := root.get(d...); v != nil {
 			q.denyRead = append(q.denyRead, v)
@@ -205,14 +232,6 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 			}
 		}
 	}
-	if n := root.get("experimental_network"); n != nil {
-		q.networks = append(q.networks, networkLimitOf(n))
-	}
-	if h := root.get("hooks"); h != nil {
-		q.hooks = append(q.hooks, h)
-	}
-	ld.requireProfiles(q, root, granting)
-	ld.requirementRules(q, root.get("rules"))
 }
 
 // requireProfiles takes permission profiles. Those of the system's own file win
