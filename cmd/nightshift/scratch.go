@@ -135,3 +135,21 @@ func removeUntil(ctx context.Context, dir, keep string) error {
 	}
 	return nil
 }
+
+// removeAll removes a private folder. Tools leave read-only folders behind (Go's
+// module cache does), which must be opened first.
+func removeAll(dir string) {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		return
+	}
+	werr := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			return os.Chmod(p, 0o700)
+		}
+		return nil // what cannot be read is told by RemoveAll
+	})
+	if err := errors.Join(werr, os.RemoveAll(dir)); err != nil {
+		fmt.Fprintf(os.Stderr, "notice: %s could not be removed: %v\n", dir, err)
+	}
+}

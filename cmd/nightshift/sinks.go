@@ -1,18 +1,11 @@
 package main
 
 import (
-	"crypto"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/report"
@@ -187,25 +180,8 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 		o.Outputs = append(o.Outputs, out)
 	}
 	if f.ReportDir != "" {
-		dir := rt.abs(f.ReportDir)
-		log := filepath.Join(dir, "events.jsonl")
-		for _, out := range append(report.DirOutputs(), report.Output{Format: "events", Path: "events.jsonl"}) {
-			out.Path = filepath.Join(dir, out.Path)
-			// Another flag may name the same file, if it is for the same report.
-			flag := "--report " + out.Format
-			if out.Path == log {
-				flag = "--events"
-			}
-			if err := set.hold(flag, out.Path); err != nil {
-				return usageError("--report-dir %s: %s %v", f.ReportDir, filepath.Base(out.Path), err)
-			}
-			if out.Path != log {
-				o.Outputs = append(o.Outputs, out)
-			}
-		}
-		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
-		if f.Events == "" || set.files.held[rt.abs(f.Events)].path != set.files.held[log].path {
-			s.log.Attach(report.NewJSONLFile(log, set.files.live))
+		if err := s.openReportDir(set, &o); err != nil {
+			return err
 		}
 	}
 	if f.SignKey != "" {
@@ -216,25 +192,7 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 		o.Sign = signer
 	}
 	if set.github && !s.silent {
-		for _, file := range [][2]string{{"github-summary", "GITHUB_STEP_SUMMARY"}, {"github-output", "GITHUB_OUTPUT"}} {
-			path := rt.getenv(file[1])
-			if path == "" {
-				continue
-			}
-			// Nobody asked for it: a job in a container without these files does its
-			// work all the same.
-			path = rt.abs(path)
-			if err := appendable(path); err != nil {
-				s.notices = append(s.notices, event.Notice{Class: "github_file", Origin: file[1],
-					Message: fmt.Sprintf("%s names %s, which cannot be written, so it is left out: %v", file[1], path, errText(err)),
-					Hint:    "mount that file into the container, or add --no-github"})
-				continue
-			}
-			o.Outputs = append(o.Outputs, report.Output{Format: file[0], Path: path})
-		}
-		if fi, err := os.Stat(rt.getenv("GITHUB_STEP_SUMMARY")); err == nil {
-			o.SummaryBytes = max(1, report.StepSummaryLimit-int(fi.Size()))
-		}
+		s.addGitHubFiles(&o)
 	}
 	if len(o.Outputs) == 0 && !set.github {
 		return nil
@@ -246,6 +204,55 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 	set.fold = r
 	s.log.Attach(r)
 	return nil
+}
+
+// openReportDir adds the files of --report-dir, its event log among them.
+func (s *session) openReportDir(set *sinkSet, o *report.Options) error {
+	rt, f := s.rt, s.flags
+	dir := rt.abs(f.ReportDir)
+	log := filepath.Join(dir, "events.jsonl")
+	for _, out := range append(report.DirOutputs(), report.Output{Format: "events", Path: "events.jsonl"}) {
+		out.Path = filepath.Join(dir, out.Path)
+		// Another flag may name the same file, if it is for the same report.
+		flag := "--report " + out.Format
+		if out.Path == log {
+			flag = "--events"
+		}
+		if err := set.hold(flag, out.Path); err != nil {
+			return usageError("--report-dir %s: %s %v", f.ReportDir, filepath.Base(out.Path), err)
+		}
+		if out.Path != log {
+			o.Outputs = append(o.Outputs, out)
+		}
+	}
+	o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
+	if f.Events == "" || set.files.held[rt.abs(f.Events)].path != set.files.held[log].path {
+		s.log.Attach(report.NewJSONLFile(log, set.files.live))
+	}
+	return nil
+}
+
+// addGitHubFiles adds the files that GitHub gives a step. Nobody asked for them:
+// a job in a container without these files does its work all the same.
+func (s *session) addGitHubFiles(o *report.Options) {
+	rt := s.rt
+	for _, file := range []struct{ format, variable string }{{"github-summary", "GITHUB_STEP_SUMMARY"}, {"github-output", "GITHUB_OUTPUT"}} {
+		path := rt.getenv(file.variable)
+		if path == "" {
+			continue
+		}
+		path = rt.abs(path)
+		if err := appendable(path); err != nil {
+			s.notices = append(s.notices, event.Notice{Class: "github_file", Origin: file.variable,
+				Message: fmt.Sprintf("%s names %s, which cannot be written, so it is left out: %v", file.variable, path, errText(err)),
+				Hint:    "mount that file into the container, or add --no-github"})
+			continue
+		}
+		o.Outputs = append(o.Outputs, report.Output{Format: file.format, Path: path})
+	}
+	if fi, err := os.Stat(rt.getenv("GITHUB_STEP_SUMMARY")); err == nil {
+		o.SummaryBytes = max(1, report.StepSummaryLimit-int(fi.Size()))
+	}
 }
 
 // workTree names the work tree of a run in dir ("": the current folder), as it
@@ -340,59 +347,7 @@ func (rt *runtime) color(when string) bool {
 	return isTerminal(rt.stderr) || rt.getenv("FORCE_COLOR") == "1"
 }
 
-// readSigner reads an unencrypted PEM private key.
-func readSigner(rt *runtime, path string) (*report.Signer, error) {
-	data, err := rt.readInput(path, maxConfig)
-	if err != nil {
-		return nil, errText(err)
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, errors.New("not a PEM file")
-	}
-	var key any
-	switch block.Type {
-	case "PRIVATE KEY":
-		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-	case "EC PRIVATE KEY":
-		key, err = x509.ParseECPrivateKey(block.Bytes)
-	default:
-		return nil, fmt.Errorf("%q is not a private key that is supported; use PKCS#8 with ed25519 or ECDSA", strings.ToLower(block.Type))
-	}
-	if err != nil {
-		return nil, err
-	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("a key of type %T cannot sign", key)
-	}
-	public, err := x509.MarshalPKIXPublicKey(signer.Public())
-	if err != nil {
-		return nil, err
-	}
-	id := sha256.Sum256(public)
-	return &report.Signer{Key: signer, KeyID: "sha256:" + hex.EncodeToString(id[:])}, nil
-}
-
 // traceParent is the trace context that requests and commands carry.
 func (set *sinkSet) traceParent() string { return set.trace }
-
-// removeAll removes a private folder. Tools leave read-only folders behind (Go's
-// module cache does), which must be opened first.
-func removeAll(dir string) {
-	err := os.RemoveAll(dir)
-	if err == nil {
-		return
-	}
-	werr := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			return os.Chmod(p, 0o700)
-		}
-		return nil // what cannot be read is told by RemoveAll
-	})
-	if err := errors.Join(werr, os.RemoveAll(dir)); err != nil {
-		fmt.Fprintf(os.Stderr, "notice: %s could not be removed: %v\n", dir, err)
-	}
-}
 
 var _ event.Sink = (*report.Reporter)(nil)
