@@ -12,7 +12,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/nightshift-ci/nightshift/runner"
-	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // cli is the grammar. Every command is one field and one file.
@@ -55,9 +54,6 @@ func parse(rt *runtime, args []string) (runnable, error) {
 	if help {
 		grammar = &cli{}
 	}
-	if !help && rt.exposed == nil && opensOne(words) {
-		rt.early = sandbox.StartEarly()
-	}
 	k, err := newParser(grammar)
 	if err != nil {
 		return nil, fmt.Errorf("the command grammar is broken: %w", err)
@@ -74,12 +70,6 @@ func parse(rt *runtime, args []string) (runnable, error) {
 		return nil, usageError("`%s` needs a subcommand; see `nightshift %s --help`", kctx.Command(), kctx.Command())
 	}
 	return cmd, nil
-}
-
-// opensOne tells whether the command opens one sandbox for its task, so that it
-// is worth beginning before anything was read.
-func opensOne(words []string) bool {
-	return len(words) > 0 && (execCommands[words[0]] || words[0] == "sandbox") && !slices.Contains(words, string(sandbox.FullAccess))
 }
 
 // commandGrammar returns the part of the grammar that words need: one command when

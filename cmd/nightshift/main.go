@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nightshift-ci/nightshift/cmd/nightshift/early"
 	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -57,7 +58,7 @@ func start() int {
 	defer stop()
 	return run(&runtime{
 		ctx: ctx, stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
-		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed,
+		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed, early: early.Sandbox,
 	}, os.Args[1:])
 }
 

@@ -1,0 +1,41 @@
+// Package early begins the sandbox of a run while the rest of the program is
+// still being initialised. The init of a sandbox needs some milliseconds to be
+// up, and so do the libraries that this program is made of; on two processors
+// both pass at once. Go initialises a package as soon as everything it imports
+// is ready, so this one must import little.
+package early
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
+)
+
+// Sandbox is what was begun for the command line of this process; nil where it
+// does not look like one that wants a sandbox. Whoever reads the command line for
+// good has the last word: what is not used has to be closed.
+var Sandbox = begin(os.Args)
+
+func begin(args []string) *sandbox.Early {
+	if !Wants(args) {
+		return nil
+	}
+	return sandbox.StartEarly()
+}
+
+// commands are the words of the command line that open one sandbox for their task.
+var commands = []string{"exec", "e", "resume", "fork", "review", "sandbox"}
+
+// unconfined are the words with which no sandbox is made, or no task is run.
+var unconfined = []string{string(sandbox.FullAccess), "--yolo", "--dangerously-bypass-approvals-and-sandbox", "-h", "--help", "-V", "--version"}
+
+// Wants tells whether args, the program's name first, look like a command that
+// opens one sandbox; options may stand before it. A wrong answer costs some
+// milliseconds and nothing else.
+func Wants(args []string) bool {
+	at := 1 + slices.IndexFunc(args[min(1, len(args)):], func(word string) bool { return slices.Contains(commands, word) })
+	return (at == 1 || at > 1 && strings.HasPrefix(args[1], "-")) &&
+		!slices.ContainsFunc(args, func(word string) bool { return slices.Contains(unconfined, word) })
+}
