@@ -100,7 +100,7 @@ func (f *findings) value(v *node, s *schema, path []string) {
 			}
 			f.table(item, s.elem, here)
 		}
-	case len(s.children) > 0 || s.wild != nil:
+	case len(s.children) > 0 || s.any != nil:
 		if v.kind != kTable {
 			if s.key == nil || s.key.typ == "table" {
 				f.mustBe(v, path, "a table", v.String())

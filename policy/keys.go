@@ -31,17 +31,27 @@ type key struct {
 	unused bool
 }
 
-// configKeys are all keys of config.toml.
+// configKeys are all keys of config.toml but those inside a profile.
 func configKeys() []key {
-	keys := slices.Concat(modelKeys(), sandboxKeys(), extensionKeys(), telemetryKeys(), ownKeys(), unusedKeys())
-	// A profile holds the same keys but for profiles and projects.
-	for _, k := range slices.Clone(keys) {
-		if root, _, _ := strings.Cut(k.path, "."); root != "projects" {
-			k.path, k.project, k.def = "profiles.*."+k.path, ignored, nil
-			keys = append(keys, k)
-		}
+	refused := key{path: "profile", typ: "string", doc: "Refused: choose a profile with --profile."}
+	return append(sharedKeys(), refused)
+}
+
+// profileKeys are the keys inside profiles.NAME: all the others but projects and
+// what chooses a profile.
+func profileKeys() []key {
+	keys := slices.DeleteFunc(sharedKeys(), func(k key) bool {
+		root, _, _ := strings.Cut(k.path, ".")
+		return root == "projects"
+	})
+	for i := range keys {
+		keys[i].project, keys[i].def = ignored, nil
 	}
-	return append(keys, key{path: "profile", typ: "string", doc: "Refused: choose a profile with --profile."})
+	return keys
+}
+
+func sharedKeys() []key {
+	return slices.Concat(modelKeys(), sandboxKeys(), extensionKeys(), telemetryKeys(), ownKeys(), unusedKeys())
 }
 
 func modelKeys() []key {

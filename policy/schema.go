@@ -54,7 +54,7 @@ func (s *schema) json() map[string]any {
 	if s.elem != nil {
 		return map[string]any{"type": "array", "items": s.elem.json(), "description": out["description"]}
 	}
-	if len(s.children) == 0 && s.wild == nil {
+	if len(s.children) == 0 && s.any == nil {
 		return out
 	}
 	properties := map[string]any{}
@@ -62,8 +62,8 @@ func (s *schema) json() map[string]any {
 		properties[name] = child.json()
 	}
 	table := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-	if s.wild != nil {
-		table["additionalProperties"] = s.wild.json()
+	if s.any != nil {
+		table["additionalProperties"] = s.any().json()
 	}
 	if s.key != nil && s.key.typ != "table" {
 		// A word or a table.

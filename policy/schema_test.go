@@ -65,7 +65,7 @@ func TestSampleConfiguration(t *testing.T) {
 
 // TestEveryKeyIsDocumented: the tables of keys are complete and sound.
 func TestEveryKeyIsDocumented(t *testing.T) {
-	for name, keys := range map[string][]key{"config": configKeys(), "requirements": requirementKeys()} {
+	for name, keys := range map[string][]key{"config": configKeys(), "profile": profileKeys(), "requirements": requirementKeys()} {
 		seen := map[string]bool{}
 		for _, k := range keys {
 			if k.doc == "" || k.typ == "" {

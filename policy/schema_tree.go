@@ -9,20 +9,20 @@ import (
 type schema struct {
 	key      *key
 	children map[string]*schema
-	wild     *schema // for "*"
-	elem     *schema // for "[]"
+	any      func() *schema // for "*", nil where only the children are known
+	elem     *schema        // for "[]"
 }
 
 func newSchema(keys []key) *schema {
-	root := &schema{children: map[string]*schema{}}
+	root := &schema{}
 	for i := range keys {
 		at := root
-		for _, part := range strings.Split(keys[i].path, ".") {
+		for part := range strings.SplitSeq(keys[i].path, ".") {
 			name, isArray := strings.CutSuffix(part, "[]")
 			at = at.child(name)
 			if isArray {
 				if at.elem == nil {
-					at.elem = &schema{children: map[string]*schema{}}
+					at.elem = &schema{}
 				}
 				at = at.elem
 			}
@@ -34,14 +34,18 @@ func newSchema(keys []key) *schema {
 
 func (s *schema) child(name string) *schema {
 	if name == "*" {
-		if s.wild == nil {
-			s.wild = &schema{children: map[string]*schema{}}
+		if s.any == nil {
+			one := &schema{}
+			s.any = func() *schema { return one }
 		}
-		return s.wild
+		return s.any()
 	}
 	c := s.children[name]
 	if c == nil {
-		c = &schema{children: map[string]*schema{}}
+		c = &schema{}
+		if s.children == nil {
+			s.children = map[string]*schema{}
+		}
 		s.children[name] = c
 	}
 	return c
@@ -52,10 +56,18 @@ func (s *schema) find(name string) *schema {
 	if c := s.children[name]; c != nil {
 		return c
 	}
-	return s.wild
+	if s.any == nil {
+		return nil
+	}
+	return s.any()
 }
 
 var (
-	configSchema      = sync.OnceValue(func() *schema { return newSchema(configKeys()) })
+	configSchema = sync.OnceValue(func() *schema {
+		s := newSchema(configKeys())
+		// Made for who has a profile: it is as large as all the rest.
+		s.child("profiles").any = sync.OnceValue(func() *schema { return newSchema(profileKeys()) })
+		return s
+	})
 	requirementSchema = sync.OnceValue(func() *schema { return newSchema(requirementKeys()) })
 )
