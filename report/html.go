@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -9,12 +8,6 @@ import (
 	"html/template"
 	"io"
 	"strings"
-
-	"github.com/yuin/goldmark"
-	"github.com/yuin/goldmark/ast"
-	"github.com/yuin/goldmark/extension"
-	"github.com/yuin/goldmark/renderer"
-	"github.com/yuin/goldmark/util"
 )
 
 //go:embed page/page.html.tmpl
@@ -192,88 +185,4 @@ func diffLines(patch string) []diffLine {
 		out = append(out, diffLine{line, class})
 	}
 	return out
-}
-
-// maxMarkdown is the longest message that is rendered; longer ones are shown as
-// they are, since parsing Markdown can take quadratic time.
-const maxMarkdown = 16 << 10
-
-// messageHTML renders a message of the model: no raw HTML, no pictures, links
-// only to web and mail addresses and without a referrer.
-func messageHTML(text string) (template.HTML, bool) {
-	if len(text) > maxMarkdown {
-		return "", false
-	}
-	md := goldmark.New(
-		goldmark.WithExtensions(extension.Table, extension.Strikethrough),
-		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(safeNodes{}, 100))),
-	)
-	var b bytes.Buffer
-	if err := md.Convert([]byte(Plain(text)), &b); err != nil {
-		return "", false
-	}
-	return template.HTML(b.String()), true
-}
-
-// safeNodes replaces the renderers of nodes that could reach outside the page.
-type safeNodes struct{}
-
-func (safeNodes) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
-	r.Register(ast.KindImage, func(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering { // its text follows
-			_, _ = w.WriteString("[image: ")
-		} else {
-			_ = w.WriteByte(']')
-		}
-		return ast.WalkContinue, nil
-	})
-	r.Register(ast.KindRawHTML, func(w util.BufWriter, src []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			segs := n.(*ast.RawHTML).Segments
-			for i := range segs.Len() {
-				seg := segs.At(i)
-				_, _ = w.Write(util.EscapeHTML(seg.Value(src)))
-			}
-		}
-		return ast.WalkSkipChildren, nil
-	})
-	r.Register(ast.KindHTMLBlock, func(w util.BufWriter, src []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if !entering {
-			_, _ = w.WriteString("</pre>\n")
-			return ast.WalkContinue, nil
-		}
-		h := n.(*ast.HTMLBlock)
-		_, _ = w.WriteString("<pre>")
-		lines := h.Lines()
-		for i := range lines.Len() {
-			seg := lines.At(i)
-			_, _ = w.Write(util.EscapeHTML(seg.Value(src)))
-		}
-		if h.HasClosure() {
-			_, _ = w.Write(util.EscapeHTML(h.ClosureLine.Value(src)))
-		}
-		return ast.WalkContinue, nil
-	})
-	r.Register(ast.KindLink, func(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		link(w, n.(*ast.Link).Destination, entering)
-		return ast.WalkContinue, nil
-	})
-	r.Register(ast.KindAutoLink, func(w util.BufWriter, src []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering { // shown as it was written, not followed
-			_, _ = w.Write(util.EscapeHTML(n.(*ast.AutoLink).Label(src)))
-		}
-		return ast.WalkContinue, nil
-	})
-}
-
-func link(w util.BufWriter, dest []byte, entering bool) {
-	lower := strings.ToLower(string(dest))
-	if !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "mailto:") {
-		return // only its text stays
-	}
-	if !entering {
-		_, _ = w.WriteString("</a>")
-		return
-	}
-	_, _ = fmt.Fprintf(w, `<a href="%s" rel="noopener noreferrer nofollow">`, util.EscapeHTML(util.URLEscape(dest, true)))
 }
