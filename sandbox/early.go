@@ -4,7 +4,10 @@ package sandbox
 
 import (
 	"context"
+	"os"
 	"sync"
+
+	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
 
 // Early is the start of a sandbox whose Spec is not known yet. The init is a
@@ -23,8 +26,12 @@ type Early struct {
 // depend on one.
 var usual = Spec{Mode: WorkspaceWrite}
 
-// StartEarly begins. What is refused here is told by Open, as if it had tried.
+// StartEarly begins; nil in a program that this package started itself. What is
+// refused here is told by Open, as if it had tried.
 func StartEarly() *Early {
+	if len(os.Args) > 0 && os.Args[0] == confine.HelperName {
+		return nil
+	}
 	e := &Early{first: make(chan *ascent, 1)}
 	first := e.first
 	go func() { first <- launchInGroup(&usual) }()

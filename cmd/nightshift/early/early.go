@@ -35,7 +35,10 @@ var unconfined = []string{string(sandbox.FullAccess), "--yolo", "--dangerously-b
 // opens one sandbox; options may stand before it. A wrong answer costs some
 // milliseconds and nothing else.
 func Wants(args []string) bool {
-	at := 1 + slices.IndexFunc(args[min(1, len(args)):], func(word string) bool { return slices.Contains(commands, word) })
+	if len(args) == 0 {
+		return false
+	}
+	at := 1 + slices.IndexFunc(args[1:], func(word string) bool { return slices.Contains(commands, word) })
 	return (at == 1 || at > 1 && strings.HasPrefix(args[1], "-")) &&
 		!slices.ContainsFunc(args, func(word string) bool { return slices.Contains(unconfined, word) })
 }
