@@ -91,10 +91,12 @@ func (r *run) end(caller context.Context, err error) Result {
 	for i := len(r.closers) - 1; i >= 0; i-- {
 		r.step(func() { r.closers[i](ctx) })
 	}
+	// Nothing may change any more while it is looked at what changed.
+	r.step(func() { r.logError("the commands", r.endCommands()) })
+	r.step(func() { r.captureDiff(caller) })
 	if r.box != nil {
 		r.step(func() { r.logError("the sandbox", r.box.Close()) })
 	}
-	r.step(func() { r.captureDiff(caller) })
 	return r.result(r.lastWord(caller, outcome))
 }
 
@@ -157,6 +159,18 @@ func (r *run) endThread(o Outcome) {
 	}
 	r.stored(r.Thread.Store.EndTurn(r.turnID, r.final, reason))
 	r.stored(r.Thread.Store.Close())
+}
+
+// endCommands ends every process of the run, with the sandbox if the diff has no
+// use for it.
+func (r *run) endCommands() error {
+	switch {
+	case r.box == nil:
+		return nil
+	case r.state.dir != nil && r.state.dir.Shared():
+		return r.box.Settle()
+	}
+	return r.box.Close()
 }
 
 // captureDiff records what the run changed. It has a bound of its own: a

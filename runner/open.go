@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +31,6 @@ type runState struct {
 	shell     string
 	facts     workspace.Facts
 	dir       *workspace.Dir
-	diffing   bool // the workspace may change, so a diff is due
 	servers   *mcp.Set
 	saveError bool
 	// noEndpoint: the provider's compaction endpoint was tried and is of no use.
@@ -72,6 +73,7 @@ func (r *run) open(ctx context.Context) error {
 		return err
 	}
 	r.confined(conf)
+	r.openSide(conf)
 	boxes := make(chan opened, 1)
 	go func() {
 		box, err := r.Early.Open(ctx, conf.Spec)
@@ -88,6 +90,9 @@ func (r *run) open(ctx context.Context) error {
 	r.box = o.box
 	if err := firstError(bug, o.err); err != nil {
 		return err
+	}
+	if r.state.dir != nil {
+		r.state.dir.Share(r.box)
 	}
 	if contextErr != nil {
 		return contextErr
@@ -162,14 +167,35 @@ func (r *run) shell() string {
 	return "/bin/sh"
 }
 
+// openSide makes the folder in which git keeps what it finds out about the
+// workspace, inside the run's own sandbox: one more sandbox would cost as much as
+// all commands of a short run. Where commands could reach it, git gets its own.
+func (r *run) openSide(conf *Confinement) {
+	dir := sandbox.RealPath(r.baselineFolder())
+	if conf.Spec.Mode == sandbox.FullAccess || !r.keepsBaseline() ||
+		slices.ContainsFunc(slices.Concat(conf.Spec.Write, conf.Spec.Deny), func(d string) bool { return within(dir, sandbox.RealPath(d)) }) {
+		return
+	}
+	if os.MkdirAll(dir, 0o700) == nil { // otherwise whoever needs it tells
+		conf.Spec.Side = dir
+	}
+}
+
+func (r *run) baselineFolder() string { return filepath.Join(r.Private, "baseline") }
+
+// keepsBaseline tells whether the run tells what it changed: commands may change
+// something, and it is no agent, whose changes are part of its parent's diff.
+func (r *run) keepsBaseline() bool {
+	return r.Mode != "agent" && (r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed)
+}
+
 // openWorkspace prepares the baseline; it is taken once the first request is on
 // its way, and only where something may change.
 func (r *run) openWorkspace(conf *Confinement) {
-	r.state.diffing = r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed
-	if !r.state.diffing || r.Mode == "agent" { // an agent's changes are part of its parent's diff
+	if !r.keepsBaseline() {
 		return
 	}
-	r.state.dir = workspace.Open(workspace.Options{Facts: r.state.facts, Private: filepath.Join(r.Private, "baseline"),
+	r.state.dir = workspace.Open(workspace.Options{Facts: r.state.facts, Private: r.baselineFolder(),
 		Spec: conf.Spec, Own: r.Outputs, Env: conf.GitEnv(r.Environ)})
 }
 

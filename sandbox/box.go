@@ -34,6 +34,7 @@ type Sandbox struct {
 	init    *initConn // confined commands, or all of them under danger-full-access
 	proxy   *proxyListener
 	outside *initConn // Command.Unsandboxed; made when first needed
+	settled bool
 	closed  bool
 }
 
@@ -124,7 +125,7 @@ func (b *Sandbox) prepare(first *ascent) error {
 		Confined: b.spec.Mode != FullAccess, UID: os.Geteuid(), GID: os.Getegid(), Workspace: r.workspace,
 		Roots: r.write, Show: r.show, Tmp: b.tmp.path, TmpWrite: b.spec.Mode == WorkspaceWrite && !b.spec.TmpReadOnly,
 		Protect: append(r.protect, found...), Hold: held, Deny: slices.Concat(r.deny, r.alias), Late: r.missing, Reveal: r.reveal, Mask: r.mask, Sockets: r.sockets,
-		Net: confine.Net(b.spec.Net.Mode), Limits: confine.Limits(b.spec.Limits), Accept: b.spec.Degrade,
+		Side: r.side, Net: confine.Net(b.spec.Net.Mode), Limits: confine.Limits(b.spec.Limits), Accept: b.spec.Degrade,
 	}
 	for _, o := range r.overlays {
 		b.plan.Overlays = append(b.plan.Overlays, confine.Overlay(o))
@@ -190,13 +191,13 @@ func (b *Sandbox) ProxyAddr() string {
 var errClosed = errors.New("sandbox: closed")
 
 // conn gives the init that a command belongs to.
-func (b *Sandbox) conn(ctx context.Context, outside bool) (*initConn, error) {
+func (b *Sandbox) conn(ctx context.Context, c *Command) (*initConn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || b.settled && !c.Side {
 		return nil, errClosed
 	}
-	if outside && b.spec.Mode != FullAccess {
+	if c.Unsandboxed && b.spec.Mode != FullAccess {
 		if b.outside == nil || b.outside.isLost() != nil {
 			l, err := launch(0, nil)
 			if err != nil {
@@ -249,6 +250,51 @@ func (c *initConn) isLost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
+}
+
+// HasSide tells whether commands with Command.Side can be started: Spec.Side was
+// given, this machine can narrow a confinement, and there is no network.
+func (b *Sandbox) HasSide() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.closed && b.init != nil && b.init.facts.Side && b.spec.Net.Mode == NetOff
+}
+
+// Shows tells whether commands see at a path what the host has there, as far as it
+// is not denied: that it is in no folder that is replaced.
+func (b *Sandbox) Shows(name string) bool {
+	real, _, err := realPath(name)
+	if err != nil || b.res == nil {
+		return false
+	}
+	shown := func(dir string) bool { return confine.Below(real, dir) }
+	return !slices.ContainsFunc(replacedFolders(&b.spec), shown) ||
+		slices.ContainsFunc(slices.Concat(b.res.write, b.res.show), shown)
+}
+
+// Settle kills every command that is left and waits until it is gone. After it
+// only commands with Command.Side are started. It may be called again, and Close
+// must follow.
+func (b *Sandbox) Settle() error {
+	b.mu.Lock()
+	if b.closed || b.settled {
+		b.mu.Unlock()
+		return nil
+	}
+	b.settled = true
+	inside, outside := b.init, b.outside
+	b.mu.Unlock()
+	var err error
+	if b.proxy != nil {
+		err = b.proxy.Close()
+	}
+	if outside != nil {
+		err = errors.Join(err, outside.stop())
+	}
+	if inside != nil {
+		inside.settle()
+	}
+	return err
 }
 
 // Close kills everything that is left, waits until it is gone, and removes the

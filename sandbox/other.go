@@ -73,6 +73,9 @@ func (*Sandbox) Start(context.Context, Command) (*Process, error) { return nil, 
 func (*Sandbox) ProxyListener() net.Listener                      { return nil }
 func (*Sandbox) ProxyAddr() string                                { return "" }
 func (*Sandbox) TmpDir() string                                   { return os.TempDir() }
+func (*Sandbox) HasSide() bool                                    { return false }
+func (*Sandbox) Shows(string) bool                                { return false }
+func (*Sandbox) Settle() error                                    { return nil }
 func (*Sandbox) Close() error                                     { return nil }
 func (*Process) Output() io.Reader                                { return eof{} }
 func (*Process) Stderr() io.Reader                                { return eof{} }

@@ -18,6 +18,7 @@ import (
 // resolved is a Spec with real paths and everything found that it protects.
 type resolved struct {
 	workspace string
+	side      string
 	write     []string // real, each once, shortest first
 	protect   []string
 	hold      []string
@@ -54,6 +55,7 @@ func resolve(s *Spec) (*resolved, error) {
 	note(r.roots(s))
 	note(r.denied(s))
 	note(r.overlaid(s))
+	note(r.beside(s))
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -244,6 +246,25 @@ func (r *resolved) denied(s *Spec) error {
 	return errors.Join(errs...)
 }
 
+// beside checks the folder for Command.Side: commands must not reach it by a root,
+// nor may a denied folder hide it.
+func (r *resolved) beside(s *Spec) error {
+	if s.Side == "" {
+		return nil
+	}
+	dir, err := realFolder("side folder", s.Side)
+	if err != nil {
+		return err
+	}
+	for _, other := range slices.Concat(r.write, r.deny) {
+		if confine.Below(dir, other) || confine.Below(other, dir) {
+			return &SpecError{Field: "side folder", Path: s.Side, Reason: "overlaps with " + other, Advice: "choose a folder beside the writable and the denied ones"}
+		}
+	}
+	r.side = dir
+	return nil
+}
+
 // overlaid finds what overlays would show although it is denied where it is: the
 // copy is denied too, and a folder that is denied as a whole is not laid.
 func (r *resolved) overlaid(s *Spec) error {
@@ -315,10 +336,7 @@ func realPath(name string) (real string, exists bool, err error) {
 // findVisible lists what must stay visible although its folder is replaced, and
 // the sockets of the host.
 func (r *resolved) findVisible(s *Spec) error {
-	replaced := []string{"/run", "/dev"}
-	if !s.HostTmp {
-		replaced = append(replaced, "/tmp", "/var/tmp")
-	}
+	replaced := replacedFolders(s)
 	hidden := func(name string) bool {
 		return slices.ContainsFunc(replaced, func(d string) bool { return confine.Below(name, d) })
 	}
@@ -358,6 +376,14 @@ func (r *resolved) findVisible(s *Spec) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// replacedFolders are those of which commands see another one.
+func replacedFolders(s *Spec) []string {
+	if s.HostTmp {
+		return []string{"/run", "/dev"}
+	}
+	return []string{"/run", "/dev", "/tmp", "/var/tmp"}
 }
 
 // maxMasks bounds the sockets that are covered.

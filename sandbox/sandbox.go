@@ -185,6 +185,9 @@ type Spec struct {
 	HostTmp bool
 	// TmpReadOnly keeps commands from writing there under workspace-write too.
 	TmpReadOnly bool
+	// Side is a folder of the run, outside the writable roots and the denied paths,
+	// for Command.Side. To all others it is closed.
+	Side string
 	// Private is a folder of the run, out of reach of commands, for the sandbox's own state.
 	Private string
 }
@@ -213,7 +216,10 @@ type Command struct {
 	// Unsandboxed runs outside the confinement but as a tree that dies; only a
 	// caller whose policy allows it may set this.
 	Unsandboxed bool
-	Limits      Limits
+	// Side narrows the confinement: everything is read-only but Spec.Side. It is
+	// for the runner's own looks at what commands did, and wants Sandbox.HasSide.
+	Side   bool
+	Limits Limits
 }
 
 // Weaker mechanisms, for Spec.Degrade.

@@ -62,11 +62,13 @@ type initConn struct {
 	nextID  uint32
 	pending map[uint32]*entry
 	lost    error // why no command can be started any more
+	settled bool  // only side commands are started
 }
 
 // entry is one command of an init.
 type entry struct {
 	p       *Process
+	side    bool
 	argv    []string
 	account *account
 	started chan error // nil when it runs; the first value counts

@@ -44,7 +44,10 @@ func (b *Sandbox) start(ctx context.Context, c Command) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	conn, err := b.conn(ctx, c.Unsandboxed)
+	if c.Side && !b.HasSide() {
+		return nil, &SetupError{errors.New("sandbox: no confinement here can be narrowed")}
+	}
+	conn, err := b.conn(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +56,7 @@ func (b *Sandbox) start(ctx context.Context, c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{p: p, argv: c.Argv, started: make(chan error, 2)}
+	e := &entry{p: p, side: c.Side, argv: c.Argv, started: make(chan error, 2)}
 	if err := conn.order(ctx, e, &c, &s, b.group); err != nil {
 		return nil, errors.Join(err, p.discard())
 	}
@@ -80,7 +83,7 @@ func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childSt
 	if c.tmpdir != "" {
 		cmd.Env = append(slices.Clone(cmd.Env), "TMPDIR="+c.tmpdir)
 	}
-	req := confine.Request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, TTY: (*confine.Winsize)(cmd.TTY), Limits: confine.Limits(cmd.Limits),
+	req := confine.Request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, Side: cmd.Side, TTY: (*confine.Winsize)(cmd.TTY), Limits: confine.Limits(cmd.Limits),
 		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
 	fds := s.fds()
 	if e.account.dir != nil {
@@ -97,6 +100,44 @@ func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childSt
 		}
 	}
 	return err
+}
+
+// settle kills all commands and waits until they are gone, if need be with the
+// init; none is started any more but those of the runner itself.
+func (c *initConn) settle() {
+	c.mu.Lock()
+	c.settled = true
+	c.mu.Unlock()
+	for end := time.Now().Add(killBound); ; time.Sleep(confine.KillRound) {
+		left := c.left()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+		for _, id := range left { // again and again: one may not have begun
+			confinedTree{c, id}.kill()
+		}
+	}
+	confinedTree{c: c}.killInit()
+	select {
+	case <-c.dead:
+	case <-time.After(stopBound):
+	}
+}
+
+// left lists the commands that are not the runner's own.
+func (c *initConn) left() []uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ids []uint32
+	for id, e := range c.pending {
+		if !e.side {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // checkCommand fills in defaults and refuses what execve would misread.
@@ -183,8 +224,11 @@ func (s childStreams) close() error {
 func (c *initConn) register(e *entry) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost != nil {
+	switch {
+	case c.lost != nil:
 		return 0, c.lost
+	case c.settled && !e.side:
+		return 0, errClosed
 	}
 	c.nextID++
 	c.pending[c.nextID] = e

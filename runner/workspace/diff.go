@@ -103,11 +103,12 @@ func (d *Dir) newRepository(ctx context.Context, prefix string, patch *strings.B
 	if err := countable(filepath.Join(d.top(), prefix), d.o.Bounds); err != nil {
 		return err
 	}
-	v, err := d.newView(ctx, d.scopes[0].view.git, Facts{}, filepath.Join(d.top(), prefix),
+	v, err := d.newView(ctx, Facts{}, filepath.Join(d.top(), prefix),
 		filepath.Join(d.o.Private, "new"+digest(prefix)[len("sha256:"):][:16]))
 	if err != nil {
 		return err
 	}
+	v.git = d.scopes[0].view.git
 	first := snapshot{}
 	if first.tree, err = v.tree(ctx); err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +23,9 @@ type Dir struct {
 	done chan struct{} // closed when the baseline is taken
 
 	mu      sync.Mutex
-	box     *sandbox.Sandbox
-	awaited bool // Ready has succeeded: the run may have changed something
+	box     *sandbox.Sandbox // of git alone
+	shared  *sandbox.Sandbox // of the run
+	awaited bool             // Ready has succeeded: the run may have changed something
 
 	// Written before done is closed.
 	err    error
@@ -128,8 +131,31 @@ func (d *Dir) Close() error {
 	return errors.Join(err, os.RemoveAll(d.o.Private))
 }
 
-// git opens the read-only sandbox of git on first use.
-func (d *Dir) git(ctx context.Context) (*gitRunner, error) {
+// Share lets git run in the run's own sandbox, as commands that see what it shows
+// and can change nothing but Options.Private, which is its Spec.Side. Where that
+// would show git something else than a sandbox of its own, git gets one. It must
+// be called before Start; box must be settled before Diff, and closed after it.
+func (d *Dir) Share(box *sandbox.Sandbox) {
+	if !box.HasSide() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shared = box
+}
+
+// Shared tells whether git was let into the run's own sandbox.
+func (d *Dir) Shared() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shared != nil
+}
+
+// git is for calls that see what the user sees.
+func (d *Dir) git() *gitRunner { return newGitRunner(d.o.Env, d.ownBox) }
+
+// ownBox opens the read-only sandbox of git on first use.
+func (d *Dir) ownBox(ctx context.Context) (Sandbox, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.box == nil {
@@ -142,7 +168,29 @@ func (d *Dir) git(ctx context.Context) (*gitRunner, error) {
 		}
 		d.box = box
 	}
-	return newGitRunner(d.box, d.o.Env), nil
+	return d.box, nil
+}
+
+// letIn gives the view's git the run's sandbox, if all that git looks at is there:
+// the work tree, and the settings of the user, which are known to lead nowhere
+// else when they are plain.
+func (d *Dir) letIn(v *view) {
+	d.mu.Lock()
+	box := d.shared
+	d.mu.Unlock()
+	if box == nil || !v.plain || !box.Shows(v.root) {
+		return
+	}
+	files := slices.Concat(v.git.userFiles("config"), v.git.homeFile(".gitconfig"), v.git.userFiles("ignore"), v.git.userFiles("attributes"), v.named)
+	for _, file := range files {
+		if rest, ok := strings.CutPrefix(file, "~/"); ok {
+			file = strings.Join(v.git.homeFile(rest), "")
+		}
+		if exists(file) && !box.Shows(file) {
+			return
+		}
+	}
+	v.git.side = box
 }
 
 // spec lets git read what the run may read and write its private folder only.
@@ -151,7 +199,7 @@ func (d *Dir) spec() sandbox.Spec {
 	s.Mode = sandbox.ReadOnly
 	s.Workspace = d.top()
 	s.Write = []string{d.o.Private}
-	s.ProtectNames = nil
+	s.ProtectNames, s.Side = nil, ""
 	s.Net = sandbox.Net{Mode: sandbox.NetOff}
 	s.HostTmp = true // a workspace may lie below /tmp; nothing there is writable
 	s.TmpDir = ""
@@ -173,21 +221,20 @@ func (d *Dir) baseline(ctx context.Context) error {
 			return err
 		}
 	}
-	git, err := d.git(ctx)
-	if err != nil {
+	if err := d.addScope(ctx, d.o.Facts, ""); err != nil {
 		return err
 	}
-	if err := d.addScope(ctx, git, d.o.Facts, ""); err != nil {
-		return err
-	}
-	d.nested(ctx, git)
+	d.nested(ctx)
 	return d.findBase(ctx)
 }
 
-func (d *Dir) addScope(ctx context.Context, git *gitRunner, source Facts, prefix string) error {
-	v, err := d.newView(ctx, git, source, filepath.Join(d.top(), prefix), filepath.Join(d.o.Private, fmt.Sprintf("git%d", len(d.scopes))))
+func (d *Dir) addScope(ctx context.Context, source Facts, prefix string) error {
+	v, err := d.newView(ctx, source, filepath.Join(d.top(), prefix), filepath.Join(d.o.Private, fmt.Sprintf("git%d", len(d.scopes))))
 	if err != nil {
 		return err
+	}
+	if prefix == "" { // git folders of others may lie anywhere
+		d.letIn(v)
 	}
 	first, err := v.before(ctx, d.o.Bounds)
 	if err != nil {
@@ -200,7 +247,7 @@ func (d *Dir) addScope(ctx context.Context, git *gitRunner, source Facts, prefix
 // nested follows repositories inside the workspace, breadth first, since git
 // looks at none of them from outside. One that cannot be followed costs a
 // note, not the baseline.
-func (d *Dir) nested(ctx context.Context, git *gitRunner) {
+func (d *Dir) nested(ctx context.Context) {
 	for i := 0; i < len(d.scopes); i++ {
 		at := d.scopes[i]
 		for _, path := range append(at.view.submodules(ctx), at.first.nested...) {
@@ -216,7 +263,7 @@ func (d *Dir) nested(ctx context.Context, git *gitRunner) {
 				}
 				continue
 			}
-			if err := d.addScope(ctx, git, source, prefix); err != nil {
+			if err := d.addScope(ctx, source, prefix); err != nil {
 				d.notes = append(d.notes, fmt.Sprintf("%s: a repository of its own that cannot be followed: %v", prefix, err))
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -20,7 +22,11 @@ const (
 
 // gitRunner starts git processes in a sandbox.
 type gitRunner struct {
-	box Sandbox
+	// side is the run's own sandbox, where git can be a side command; nil if it
+	// cannot, or could not.
+	side *sandbox.Sandbox
+	// own opens a sandbox for git alone.
+	own func(context.Context) (Sandbox, error)
 	env []string // PATH, HOME and XDG_CONFIG_HOME of the caller
 }
 
@@ -47,8 +53,8 @@ var safety = []string{
 
 // newGitRunner keeps of env only what git needs: a GIT_DIR or GIT_EXTERNAL_DIFF
 // of the caller must not steer these calls.
-func newGitRunner(box Sandbox, env []string) *gitRunner {
-	g := &gitRunner{box: box}
+func newGitRunner(env []string, own func(context.Context) (Sandbox, error)) *gitRunner {
+	g := &gitRunner{own: own}
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
 		switch name {
@@ -80,6 +86,7 @@ type call struct {
 type gitError struct {
 	args   []string
 	code   int
+	signal int // that killed it
 	stderr string
 }
 
@@ -97,17 +104,60 @@ var errTooMuchOutput = errors.New("more output than can be held")
 // run starts git and returns its standard output. It returns when the process
 // and all it started are gone.
 func (g *gitRunner) run(ctx context.Context, c call) ([]byte, error) {
+	if g.side != nil {
+		out, err := c.in(ctx, g.side, g.env, true)
+		if err == nil || ctx.Err() != nil || !disturbed(err) {
+			return out, err
+		}
+		// Commands share memory and processes with this sandbox and may have left
+		// too little of them. They must not decide whether their changes are told.
+		g.side = nil
+		if err := c.unlock(); err != nil {
+			return nil, err
+		}
+	}
+	box, err := g.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.in(ctx, box, g.env, false)
+}
+
+// disturbed tells whether a call may have failed for reasons that are not git's.
+func disturbed(err error) bool {
+	var failed *gitError
+	if errors.As(err, &failed) {
+		return failed.signal != 0
+	}
+	return !errors.Is(err, errTooMuchOutput)
+}
+
+// unlock removes what a git that was killed in the middle left.
+func (c call) unlock() error {
+	for _, kv := range c.env {
+		if index, ok := strings.CutPrefix(kv, "GIT_INDEX_FILE="); ok {
+			if err := os.Remove(index + ".lock"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// in makes the call in a sandbox.
+func (c call) in(ctx context.Context, box Sandbox, env []string, side bool) ([]byte, error) {
 	argv := append([]string{"git"}, safety...)
 	cmd := sandbox.Command{
 		Argv:        append(argv, c.args...),
 		Dir:         c.dir,
-		Env:         overlay(g.env, c.env),
+		Env:         overlay(env, c.env),
+		Side:        side,
 		SplitStderr: true,
 	}
 	if c.stdin != "" {
 		cmd.Stdin = strings.NewReader(c.stdin)
 	}
-	p, err := g.box.Start(ctx, cmd)
+	p, err := box.Start(ctx, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("git %s: %w", c.args[0], err)
 	}
@@ -135,7 +185,7 @@ func (g *gitRunner) run(ctx context.Context, c call) ([]byte, error) {
 	case waitErr != nil:
 		return nil, fmt.Errorf("git %s: %w", c.args[0], waitErr)
 	case exit.Code != 0:
-		return nil, &gitError{args: c.args, code: exit.Code, stderr: stderr}
+		return nil, &gitError{args: c.args, code: exit.Code, signal: exit.Signal, stderr: stderr}
 	}
 	return out.Bytes(), nil
 }

@@ -24,7 +24,7 @@ func Init(ctx context.Context, dir string, env []string, message string) (err er
 			err = e
 		}
 	}()
-	git := newGitRunner(box, env)
+	git := newGitRunner(env, func(context.Context) (Sandbox, error) { return box, nil })
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=main", "--template="},
 		{"add", "--all"},

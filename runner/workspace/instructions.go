@@ -292,11 +292,7 @@ func (d *Dir) fromRef(ctx context.Context, o InstructionsOptions, in *Instructio
 			paths = append(paths, filepath.Join(f.Root, path))
 		}
 	}
-	git, err := d.git(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out, err := git.run(ctx, call{
+	out, err := d.git().run(ctx, call{
 		args: []string{"cat-file", "--batch", "--follow-symlinks"}, dir: f.Root,
 		env:   []string{"GIT_DIR=" + f.GitDir, "GIT_WORK_TREE=" + f.Root},
 		stdin: strings.Join(ask, "\n") + "\n",

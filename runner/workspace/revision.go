@@ -31,10 +31,7 @@ func (d *Dir) Known(ctx context.Context, ref string, base bool) error {
 	if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, "\n\x00") {
 		return &RevisionError{ref, "not the name of a branch or commit", ""}
 	}
-	git, err := d.git(ctx)
-	if err != nil {
-		return err
-	}
+	git := d.git()
 	run := func(args ...string) (bool, error) {
 		_, err := git.run(ctx, call{args: args, dir: f.Root, env: []string{"GIT_DIR=" + f.GitDir, "GIT_WORK_TREE=" + f.Root}})
 		var failed *gitError

@@ -30,6 +30,9 @@ type view struct {
 	// Of the settings: the hash of the repository, and whether a file of the
 	// user's gives attributes.
 	sha256, attributes bool
+	// plain: the settings were read without git. named are files they name.
+	plain bool
+	named []string
 }
 
 // signature tells two states of a file apart without reading it.
@@ -51,8 +54,8 @@ var carried = map[string]bool{
 }
 
 // newView makes the private git folder at dir for the work tree root.
-func (d *Dir) newView(ctx context.Context, g *gitRunner, source Facts, root, dir string) (*view, error) {
-	v := &view{git: g, root: root, dir: dir, source: source, deny: d.o.Spec.Deny, own: d.o.Own}
+func (d *Dir) newView(ctx context.Context, source Facts, root, dir string) (*view, error) {
+	v := &view{git: d.git(), root: root, dir: dir, source: source, deny: d.o.Spec.Deny, own: d.o.Own}
 	for _, sub := range []string{"objects/info", "refs", "info"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, err
@@ -111,6 +114,9 @@ func (v *view) settings(ctx context.Context) (string, error) {
 		case "core.attributesfile":
 			v.attributes = true
 		}
+		if strings.HasSuffix(s.key, "sfile") {
+			v.named = append(v.named, s.value)
+		}
 	}
 	b.WriteString(`[core]
 	bare = false
@@ -132,9 +138,11 @@ func (v *view) settings(ctx context.Context) (string, error) {
 // carriedSettings are those of the user and the repository, in order.
 func (v *view) carriedSettings(ctx context.Context) ([]setting, error) {
 	if v.source.GitDir == "" {
+		v.plain = true
 		return nil, nil
 	}
-	if list, ok := v.plainSettings(); ok {
+	list, ok := v.plainSettings()
+	if v.plain = ok; ok {
 		return list, nil
 	}
 	out, err := v.git.run(ctx, call{
@@ -144,7 +152,7 @@ func (v *view) carriedSettings(ctx context.Context) ([]setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []setting
+	list = nil
 	for entry := range strings.SplitSeq(string(out), "\x00") {
 		key, value, hasValue := strings.Cut(entry, "\n")
 		if !carried[key] {

@@ -20,7 +20,11 @@ func (v *view) graftRoots() error {
 		do   func(string) error
 	}
 	var places []place
-	for _, r := range v.p.Roots {
+	roots := v.p.Roots
+	if v.p.Side != "" {
+		roots = append(slices.Clone(roots), v.p.Side)
+	}
+	for _, r := range roots {
 		places = append(places, place{r, func(name string) error {
 			return v.put(v.sources[name], name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 		}})

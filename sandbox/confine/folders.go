@@ -46,7 +46,7 @@ func (v *view) replaceRun() error {
 		}
 	}
 	for name, fd := range v.sources {
-		if Below(name, "/run") && !slices.Contains(v.p.Roots, name) && !slices.Contains(v.p.Show, name) && !slices.Contains(v.p.Sockets, name) && name != v.p.Tmp {
+		if Below(name, "/run") && !slices.Contains(v.p.Roots, name) && !slices.Contains(v.p.Show, name) && !slices.Contains(v.p.Sockets, name) && name != v.p.Tmp && name != v.p.Side {
 			if err := v.put(fd, name, readOnlyAttr); err != nil {
 				return err
 			}

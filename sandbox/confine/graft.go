@@ -46,7 +46,7 @@ func newGrafter(root int) (grafter, error) {
 // it half done.
 type treeGrafter struct{ root int }
 
-func (*treeGrafter) name() string { return "mount_setattr" }
+func (*treeGrafter) name() string { return treeMounts }
 
 func (g *treeGrafter) graftRoot(dst, stage string) error {
 	defer CloseFD(g.root)

@@ -52,6 +52,7 @@ type initProcess struct {
 	limits       Limits // clamped to what the init itself may use
 	watch        *watcher
 	keep         *keeper // nil without mounts
+	side         int     // the open folder of requests with Side, or -1
 
 	mu      sync.Mutex
 	running map[uint32]int // supervisor by command
@@ -73,7 +74,7 @@ func initMain() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	in := &initProcess{running: map[uint32]int{}, jobs: make(chan job)}
+	in := &initProcess{running: map[uint32]int{}, jobs: make(chan job), side: -1}
 	if err := in.open(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -164,7 +165,8 @@ func (in *initProcess) confine() (proxy int) {
 				proxy = l
 			}
 		}
-		if err := buildView(p, f); err != nil {
+		var err error
+		if in.side, err = buildView(p, f); err != nil {
 			f.fail(err)
 		}
 		if in.procSeals = procSeals(f); f.Root != "" {

@@ -29,6 +29,7 @@ type view struct {
 	sources map[string]int // opened before anything changed
 	masks   maskSources
 	facts   *Facts
+	side    int // the folder of Plan.Side in the view, as it is below its cover
 }
 
 // maskSources cover what may not be seen. They lie on a read-only tmpfs that
@@ -40,13 +41,23 @@ type maskSources struct {
 	blank map[string]int // files of which only the text can be read
 }
 
-// buildView makes the view of p the root of the mount namespace.
-func buildView(p *Plan, f *Facts) error {
+// buildView makes the view of p the root of the mount namespace. side is the open
+// folder of p.Side, or -1.
+func buildView(p *Plan, f *Facts) (side int, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return atMount("making / private", "", err)
+		return -1, atMount("making / private", "", err)
 	}
-	v := &view{p: p, facts: f, sources: map[string]int{}, root: -1}
+	v := &view{p: p, facts: f, sources: map[string]int{}, root: -1, side: -1}
 	defer v.closeSources()
+	if err := v.build(); err != nil {
+		CloseFD(v.side)
+		return -1, err
+	}
+	f.Side = v.side >= 0 && f.Mounts == treeMounts && f.Root == pivoted
+	return v.side, nil
+}
+
+func (v *view) build() error {
 	v.mountOverlays()
 	if err := v.openSources(); err != nil {
 		return err
@@ -54,7 +65,7 @@ func buildView(p *Plan, f *Facts) error {
 	if err := v.stageRoot(); err != nil {
 		return err
 	}
-	steps := []func() error{v.replaceTmp, v.replaceRun, v.replaceDev, v.replaceProc, v.graftShown, v.graftRoots, v.cover, v.seal}
+	steps := []func() error{v.replaceTmp, v.replaceRun, v.replaceDev, v.replaceProc, v.graftShown, v.graftRoots, v.cover, v.coverSide, v.seal}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -66,8 +77,10 @@ func buildView(p *Plan, f *Facts) error {
 func (v *view) openSources() error {
 	must := append([]string{"/"}, v.p.Roots...)
 	must = append(append(must, v.p.Show...), v.p.Sockets...)
-	if v.p.Tmp != "" {
-		must = append(must, v.p.Tmp)
+	for _, name := range []string{v.p.Tmp, v.p.Side} {
+		if name != "" {
+			must = append(must, name)
+		}
 	}
 	for _, name := range must {
 		fd, err := OpenNoLinks(unix.AT_FDCWD, name)
@@ -269,6 +282,12 @@ func (v *view) isFolder(name string) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
+// How a view was made, in Facts.
+const (
+	treeMounts = "mount_setattr"
+	pivoted    = "pivot_root"
+)
+
 // enter makes the view the root. pivot_root is refused in some containers and
 // on an initial ramdisk; moving the mount onto / does the same there.
 func (v *view) enter() error {
@@ -277,7 +296,7 @@ func (v *view) enter() error {
 	}
 	err := unix.PivotRoot(".", ".")
 	if err == nil {
-		v.facts.Root = "pivot_root"
+		v.facts.Root = pivoted
 		// The old root lies on top of the new one now.
 		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 			return atMount("detaching", "the old root", err)

@@ -36,6 +36,8 @@ type Plan struct {
 	Reveal  []string
 	Mask    []string // sockets of the host that can be seen
 	Sockets []string // sockets of the host that stay reachable
+	// Side is a folder that only requests with Side see, and may write; "": none.
+	Side string
 	// Overlays are laid before the roots are taken.
 	Overlays []Overlay
 
@@ -63,7 +65,9 @@ type Facts struct {
 	// NoOverlay are overlays that could not be had, with the reason.
 	NoOverlay []string
 	Denied    int // paths covered
-	Skipped   []string
+	// Side: requests with Side can be confined as they ask for.
+	Side    bool
+	Skipped []string
 }
 
 // LayerFailure is one refused step.
@@ -124,6 +128,7 @@ type Request struct {
 	TTY                   *Winsize
 	Limits                Limits
 	Outside               bool // Command.Unsandboxed
+	Side                  bool // everything is read-only but Plan.Side
 	Signal                int
 }
 

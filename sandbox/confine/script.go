@@ -193,7 +193,7 @@ func (s *script) exec(r *Request) {
 }
 
 // supervisorScript is what a supervisor does before it forks the command.
-func (in *initProcess) supervisorScript(a *arena) *script {
+func (in *initProcess) supervisorScript(a *arena, side bool) *script {
 	s := &script{a: a}
 	if !in.plan.Namespaces {
 		s.do("becoming the reaper of orphans", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -201,6 +201,9 @@ func (in *initProcess) supervisorScript(a *arena) *script {
 		// signal it is does not matter: it wakes the supervisor.
 		s.do("outliving nobody", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGHUP), 0, 0, 0)
 		return s
+	}
+	if side {
+		in.narrow(s)
 	}
 	if in.facts.Proc != "own" {
 		return s

@@ -29,13 +29,17 @@ func (in *initProcess) start(r Request, fds []int) {
 		return
 	}
 	defer done()
+	if r.Side && !in.facts.Side {
+		refuse("narrowing the view", unix.ENOTSUP)
+		return
+	}
 	if err := in.keep.check(); err != nil {
 		refuse("protected paths", err)
 		return
 	}
 	ruleset := -1
 	if in.plan.Confined && in.facts.Landlock > 0 {
-		if ruleset, _, err = landlockRuleset(in.facts.Landlock, &in.plan); err != nil {
+		if ruleset, _, err = landlockRuleset(in.facts.Landlock, in.planOf(&r)); err != nil {
 			refuse("landlock", err)
 			return
 		}
@@ -43,7 +47,7 @@ func (in *initProcess) start(r Request, fds []int) {
 	}
 	a := &arena{}
 	r.Path = pathOf(r.Env)
-	sup, cmd, after := in.supervisorScript(a), in.commandScript(a, &r, st, r.TTY != nil, ruleset), in.afterScript(a)
+	sup, cmd, after := in.supervisorScript(a, r.Side), in.commandScript(a, &r, st, r.TTY != nil, ruleset), in.afterScript(a)
 	f := in.family(a, &r, groupFD, sup, cmd, after)
 	if a.err != nil {
 		refuse("memory", a.err)
