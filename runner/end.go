@@ -64,7 +64,7 @@ func (r *run) trace(err error) {
 }
 
 // end closes everything in order: sub-agents and sessions with their items, the
-// turn, the sandbox and with it every process, then the diff. It works on a
+// turn, every process in the sandbox, then the diff and the sandbox. It works on a
 // context of its own, since the run's is often the reason why it ends; caller is
 // only asked whether to hurry.
 func (r *run) end(caller context.Context, err error) Result {

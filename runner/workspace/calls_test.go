@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // countedGit puts a git before the real one that writes down how it was called,
@@ -184,7 +187,12 @@ func TestDiffIsThatOfGit(t *testing.T) {
 			}
 			before, _ := reference(t, dir)
 			committed := git(t, dir, "rev-parse", "HEAD^{tree}")
-			diff := captured(t, dir, Bounds{}, func() { scribble(8) })
+			var diff event.DiffCaptured
+			if seed%4 < 2 {
+				diff = captured(t, dir, Bounds{}, func() { scribble(8) })
+			} else {
+				diff, _ = sharedDiff(t, dir, Options{}, func(*sandbox.Sandbox) { scribble(8) })
+			}
 			after, patch := reference(t, dir)
 			if diff.Head != after {
 				t.Errorf("tree %s, want %s", diff.Head, after)

@@ -7,7 +7,8 @@
 // ([Dir.Start]); [Dir.Ready] must be awaited before anything that may write in
 // the workspace runs, and [Dir.Diff] tells afterwards what changed.
 //
-// Every git process runs in a read-only sandbox without network, on a private
+// Every git process runs confined, everything read-only and without network, in the
+// run's sandbox ([Dir.Share]) or one of its own, on a private
 // git folder with a configuration of our own, so that nothing the repository's
 // configuration names (hooks, monitors, filters, drivers, pagers) is run, and
 // neither the user's index nor the user's objects change.

@@ -78,6 +78,38 @@ func opened(t *testing.T, dir string, b Bounds) *Dir {
 	return d
 }
 
+// shared opens a workspace with the sandbox of a run, as a run does, in which git
+// can be a side command.
+func shared(t *testing.T, dir string, o Options) (*Dir, *sandbox.Sandbox) {
+	t.Helper()
+	facts, err := Find(dir)
+	check(t, err)
+	o.Facts, o.Private = facts, filepath.Join(t.TempDir(), "private")
+	check(t, os.Mkdir(o.Private, 0o700))
+	if o.Env == nil {
+		o.Env = os.Environ()
+	}
+	o.Spec.Mode, o.Spec.Workspace, o.Spec.Side = sandbox.WorkspaceWrite, facts.Dir, o.Private
+	o.Spec.ProtectNames, o.Spec.Show = []string{".git"}, facts.GitFolders()
+	box, err := sandbox.Open(t.Context(), o.Spec)
+	check(t, err)
+	t.Cleanup(func() { check(t, box.Close()) })
+	d := Open(o)
+	t.Cleanup(func() { check(t, d.Close()) })
+	d.Share(box)
+	return d, box
+}
+
+// sharedDiff is captured in the sandbox of a run.
+func sharedDiff(t *testing.T, dir string, o Options, change func(*sandbox.Sandbox)) (event.DiffCaptured, *Dir) {
+	t.Helper()
+	d, box := shared(t, dir, o)
+	check(t, d.Ready(t.Context()))
+	change(box)
+	check(t, box.Settle())
+	return d.Diff(t.Context()), d
+}
+
 // captured runs change between baseline and diff.
 func captured(t *testing.T, dir string, b Bounds, change func()) event.DiffCaptured {
 	t.Helper()
@@ -254,7 +286,11 @@ func TestDiffTurnsBeforeIntoAfter(t *testing.T) {
 				sh(c.before)(t, dir)
 			}
 			old := copyTree(t, dir)
+			again := copyTree(t, dir) // for a run whose git works in the run's sandbox
 			diff := captured(t, dir, Bounds{}, func() { sh(c.during)(t, dir) })
+			if d, _ := sharedDiff(t, again, Options{}, func(*sandbox.Sandbox) { sh(c.during)(t, again) }); d.Error != "" || d.Patch != diff.Patch || d.Head != diff.Head {
+				t.Errorf("in the sandbox of a run: %s\n%s", d.Error, d.Patch)
+			}
 			if got := stats(diff.Files); got != c.want {
 				t.Errorf("files:\n got %s\nwant %s", got, c.want)
 			}
@@ -321,6 +357,18 @@ func gitFiles(t *testing.T, dir string) string {
 
 // Whatever the repository's configuration and attributes name, none of it runs.
 func TestDiffRunsNothingOfTheRepository(t *testing.T) {
+	for name, diffOf := range map[string]func(string, func()) event.DiffCaptured{
+		"own sandbox": func(dir string, change func()) event.DiffCaptured { return captured(t, dir, Bounds{}, change) },
+		"the run's sandbox": func(dir string, change func()) event.DiffCaptured {
+			diff, _ := sharedDiff(t, dir, Options{}, func(*sandbox.Sandbox) { change() })
+			return diff
+		},
+	} {
+		t.Run(name, func(t *testing.T) { runsNothing(t, diffOf) })
+	}
+}
+
+func runsNothing(t *testing.T, diffOf func(string, func()) event.DiffCaptured) {
 	dir := repo(t, map[string]string{"a": "a\n", "x.dat": "x\n", ".gitattributes": "*.dat diff=evil filter=evil merge=evil\n"})
 	mark := filepath.Join(t.TempDir(), "mark")
 	program := filepath.Join(t.TempDir(), "evil.sh")
@@ -334,7 +382,7 @@ func TestDiffRunsNothingOfTheRepository(t *testing.T) {
 		check(t, os.MkdirAll(hooks, 0o755))
 		check(t, os.WriteFile(filepath.Join(hooks, name), []byte("#!/bin/sh\n"+program+" "+name+"\n"), 0o755))
 	}
-	diff := captured(t, dir, Bounds{}, func() { put(t, dir, map[string]string{"a": "b\n", "x.dat": "y\n", "new.dat": "n\n"}) })
+	diff := diffOf(dir, func() { put(t, dir, map[string]string{"a": "b\n", "x.dat": "y\n", "new.dat": "n\n"}) })
 	if got := stats(diff.Files); got != "update a +1-1" {
 		t.Errorf("files: %s", got)
 	}
