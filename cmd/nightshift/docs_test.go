@@ -339,6 +339,47 @@ var forbidden = []struct {
 	{`(?i)\blorem ipsum\b|\bplaceholder text\b|\bcoming soon\b`, "", "", "nothing written yet"},
 }
 
+// Every direct dependency has its reason in ARCHITECTURE.md, and no reason
+// outlives its dependency.
+func TestDependenciesAreJustified(t *testing.T) {
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	direct := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\t([^ ]+) v[^ ]+$`).FindAllStringSubmatch(read("go.mod"), -1) {
+		direct[m[1]] = false
+	}
+	_, table, _ := strings.Cut(read(".github/ARCHITECTURE.md"), "## Dependencies")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+			found := false
+			prefix, many := strings.CutSuffix(m[1], "…")
+			for module := range direct {
+				if module == m[1] || many && strings.HasPrefix(module, prefix) {
+					direct[module], found = true, true
+				}
+			}
+			if !found {
+				t.Errorf("ARCHITECTURE.md justifies %s, which go.mod does not require", m[1])
+			}
+		}
+	}
+	for module, justified := range direct {
+		if !justified {
+			t.Errorf("go.mod requires %s; ARCHITECTURE.md does not say what for", module)
+		}
+	}
+}
+
 func TestForbiddenWords(t *testing.T) {
 	onlyText(t)
 	type search struct{ words, in, but *regexp.Regexp }
