@@ -43,6 +43,7 @@ type Confinement struct {
 
 	facts     workspace.Facts
 	workdir   string
+	work      []string // real paths of the working folder and of those that may be written
 	userHome  string
 	private   string // private writable folder for caches, "" if there is none
 	tmp       string // $TMPDIR of commands, "" leaves the host's

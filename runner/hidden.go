@@ -21,6 +21,10 @@ import (
 // deny lists what commands must not read: what policy says, what no command has
 // a reason to read, and the files through which a CI job is steered.
 func (c *Confinement) deny(configured []string, o ConfineOptions) {
+	c.work = []string{c.workdir}
+	for _, root := range c.Spec.Write {
+		c.work = append(c.work, sandbox.RealPath(root))
+	}
 	list := slices.Clone(configured)
 	list = append(list, c.controlFiles(o.Private)...)
 	list = append(list, c.forbiddenPrograms(o.Policy.ForbiddenExecutables())...)
@@ -29,7 +33,8 @@ func (c *Confinement) deny(configured []string, o ConfineOptions) {
 	if own := o.ownHome(); own != "" && own != o.UserHome {
 		secrets = append(secrets, sandbox.DefaultDeny(own, "")...)
 	}
-	for _, d := range secrets {
+	slices.Sort(secrets)
+	for _, d := range slices.Compact(secrets) {
 		// Somebody who works below such a folder wants it: what lies in it is
 		// denied one by one then, by policy.
 		if !c.holdsWork(d) {
@@ -44,7 +49,7 @@ func (c *Confinement) deny(configured []string, o ConfineOptions) {
 // holdsWork tells whether the working folder or a writable one lies in dir.
 func (c *Confinement) holdsWork(dir string) bool {
 	dir = sandbox.RealPath(dir)
-	return within(c.workdir, dir) || slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(sandbox.RealPath(r), dir) })
+	return slices.ContainsFunc(c.work, func(root string) bool { return within(root, dir) })
 }
 
 // controlVariables name files that set variables, paths and outputs of later
