@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/tool"
 )
 
 // keyFromStdin takes the first line of stdin as the key; the rest may still be
@@ -67,9 +67,9 @@ func (s *session) readImages() ([]runner.Image, error) {
 		if err != nil {
 			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
 		}
-		mime := http.DetectContentType(data)
-		if !strings.HasPrefix(mime, "image/") {
-			return nil, usageError("-i %s is not an image (its content looks like %s)", p, mime)
+		mime, err := tool.ImageType(data)
+		if err != nil {
+			return nil, usageError("-i %s %w", p, err)
 		}
 		out = append(out, runner.Image{Path: p, Data: data, MIME: mime})
 	}

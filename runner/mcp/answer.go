@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/tool"
 )
 
 const (
@@ -135,13 +137,19 @@ func (a answer) forModel(took time.Duration, most int) json.RawMessage {
 	parts := []part{{Type: "input_text", Text: header(took)}}
 	text, images, omitted := most, maxImages, 0
 	for _, b := range a.content {
+		var bad error
 		if b.Type == "image" && len(b.Data) <= images && seen(b.MIME) {
-			images -= len(b.Data)
-			parts = append(parts, part{Type: "input_image", Image: "data:" + b.MIME + ";base64," + b.Data, Detail: "high"})
-			continue
+			var kind string
+			if kind, bad = picture(b.Data); bad == nil {
+				images -= len(b.Data)
+				parts = append(parts, part{Type: "input_image", Image: "data:" + kind + ";base64," + b.Data, Detail: "high"})
+				continue
+			}
 		}
 		shown := b.Text
 		switch {
+		case bad != nil:
+			shown = fmt.Sprintf("<image content of %d bytes omitted: it %s>", len(b.Data), bad)
 		case b.Type == "image":
 			shown = fmt.Sprintf("<image content of %d bytes omitted>", len(b.Data))
 		case b.Type != "text":
@@ -168,6 +176,17 @@ func seen(mime string) bool {
 		return true
 	}
 	return false
+}
+
+// picture is the MIME type of an image in base64. The error, the end of a
+// sentence about the image, says why the service would refuse it, and with it the
+// whole request.
+func picture(encoded string) (string, error) {
+	data, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if err != nil {
+		return "", errors.New("is not encoded in base64")
+	}
+	return tool.ImageType(data)
 }
 
 func errorOutput(took time.Duration, message string) json.RawMessage {

@@ -15,10 +15,12 @@ func TestAnswers(t *testing.T) {
 	s, rec := one(t, "odd")
 	const failed = `[{"type":"input_text","text":"WALL"},{"type":"input_text","text":"tool call error: tool call failed for ` + "`s/answer`" + `\n\nCaused by:\n    `
 	for x, want := range map[string]string{
-		"mixed": `[{"type":"input_text","text":"WALL"},{"type":"input_text","text":"t1"},{"type":"input_image","image_url":"data:image/png;base64,aGk=","detail":"high"},` +
+		"mixed": `[{"type":"input_text","text":"WALL"},{"type":"input_text","text":"t1"},{"type":"input_image","image_url":"data:image/png;base64,` + onePixel + `","detail":"high"},` +
 			`{"type":"input_text","text":"<audio content omitted because you do not support audio input>"},` +
 			`{"type":"input_text","text":"{\"type\":\"resource\",\"resource\":{\"uri\":\"file:///x\",\"text\":\"r\"}}"},` +
-			`{"type":"input_text","text":"{\"type\":\"hologram\",\"shape\":[1,2]}"},{"type":"input_text","text":"<image content of 4 bytes omitted>"}]`,
+			`{"type":"input_text","text":"{\"type\":\"hologram\",\"shape\":[1,2]}"},{"type":"input_text","text":"<image content of 4 bytes omitted>"},` +
+			`{"type":"input_text","text":"<image content of 4 bytes omitted: it is not a PNG, JPEG, GIF or WebP image>"},` +
+			`{"type":"input_text","text":"<image content of 1 bytes omitted: it is not encoded in base64>"}]`,
 		"structured": `"WALL\n{\"b\":12345678901234567890,\"a\":{\"y\":[1,2]}}"`,
 		"null":       `[{"type":"input_text","text":"WALL"},{"type":"input_text","text":"t"}]`,
 		"empty":      `[{"type":"input_text","text":"WALL"}]`,

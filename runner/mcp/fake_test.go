@@ -228,12 +228,16 @@ func behave(name string) {
 	f.serve(os.Stdin)
 }
 
+// onePixel is a whole PNG.
+const onePixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 // oddAnswers gives the answer that its argument names.
 func oddAnswers(_ string, args map[string]any) (string, string) {
 	switch args["x"] {
 	case "mixed":
-		return `{"content":[{"type":"text","text":"t1"},{"type":"image","data":"aGk=","mimeType":"image/png"},{"type":"audio","data":"AAAA","mimeType":"audio/wav"},` +
-			`{"type":"resource","resource":{"uri":"file:///x","text":"r"}},{"type":"hologram","shape":[1, 2]},{"type":"image","data":"aGk=","mimeType":"image/tiff"}]}`, ""
+		return `{"content":[{"type":"text","text":"t1"},{"type":"image","data":"` + onePixel + `","mimeType":"image/png"},{"type":"audio","data":"AAAA","mimeType":"audio/wav"},` +
+			`{"type":"resource","resource":{"uri":"file:///x","text":"r"}},{"type":"hologram","shape":[1, 2]},{"type":"image","data":"aGk=","mimeType":"image/tiff"},` +
+			`{"type":"image","data":"aGk=","mimeType":"image/png"},{"type":"image","data":"!","mimeType":"image/png"}]}`, ""
 	case "structured":
 		return `{"content":[{"type":"text","text":"ignored"}],"structuredContent":{"b":12345678901234567890,"a":{"y":[1, 2]}}}`, ""
 	case "null":

@@ -1,18 +1,12 @@
 package tool
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	_ "image/gif"  // formats that DecodeConfig knows
-	_ "image/jpeg" //
-	_ "image/png"  //
 	"io"
 	"os"
 	"strings"
@@ -144,7 +138,7 @@ func loadImage(path string) imageAnswer {
 	if len(data) > maxImage { // it grew
 		return tooLarge
 	}
-	kind, err := imageType(data)
+	kind, err := ImageType(data)
 	if err != nil {
 		return imageAnswer{Bad: err.Error()}
 	}
@@ -158,25 +152,4 @@ func causeOf(err error) string {
 		return fmt.Sprintf("%s%s (os error %d)", strings.ToUpper(text[:1]), text[1:], int(no))
 	}
 	return err.Error()
-}
-
-// imageType tells an image by its content; the name does not matter.
-func imageType(data []byte) (string, error) {
-	if len(data) >= 30 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP" {
-		size := int64(binary.LittleEndian.Uint32(data[4:])) + 8
-		if chunk := string(data[12:15]); chunk == "VP8" && size <= int64(len(data)) {
-			return "image/webp", nil
-		}
-		return "", errors.New("is a WebP file that is cut short or damaged")
-	}
-	conf, format, err := image.DecodeConfig(bytes.NewReader(data))
-	switch {
-	case errors.Is(err, image.ErrFormat):
-		return "", errors.New("is not a PNG, JPEG, GIF or WebP image")
-	case err != nil:
-		return "", fmt.Errorf("is damaged: %w", err)
-	case conf.Width <= 0 || conf.Height <= 0:
-		return "", errors.New("is damaged: it has no size")
-	}
-	return "image/" + format, nil
 }

@@ -7,7 +7,7 @@ func FuzzImageType(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		kind, err := imageType(data)
+		kind, err := ImageType(data)
 		if (kind == "") != (err != nil) {
 			t.Errorf("%q, %v", kind, err)
 		}
