@@ -114,8 +114,8 @@ func (r *run) verify(ctx context.Context) (bool, error) {
 	limit := r.cfg.Limits.VerifyRounds
 	if r.state.gates.verifies >= limit {
 		return false, &TurnError{Class: "verify_failed", Code: ExitGate,
-			Message:  fmt.Sprintf("verification failed after %d round(s): %s", r.state.gates.verifies+1, strings.Join(failed, "; ")),
-			HintText: "the report has the output of the command; limits.verify_rounds hands it back more often"}
+			Message:  fmt.Sprintf("verification failed after %s: %s", count(r.state.gates.verifies+1, "round"), strings.Join(failed, "; ")),
+			HintText: "the report has the output of the command; raise limits.verify_rounds to hand it back to the model more often"}
 	}
 	r.state.gates.verifies++
 	r.goOn(strings.Join(failures, "\n\n"))
@@ -154,6 +154,14 @@ func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted,
 	v.Output = tail.String()
 	v.DurationMS = r.Now().Sub(start).Milliseconds()
 	return v, nil
+}
+
+// count is n things in words: "1 round", "2 rounds".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func firstError(errs ...error) error {

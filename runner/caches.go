@@ -140,10 +140,10 @@ func (c *Confinement) link(links map[string]string) error {
 		}
 		at := filepath.Join(c.private, name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-			return fmt.Errorf("sandbox: private caches: %w", err)
+			return fmt.Errorf("sandbox: a private cache cannot be made: %w", err)
 		}
 		if err := os.Symlink(target, at); err != nil {
-			return fmt.Errorf("sandbox: private caches: %w", err)
+			return fmt.Errorf("sandbox: a private cache cannot be made: %w", err)
 		}
 	}
 	return nil

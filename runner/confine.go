@@ -102,7 +102,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(c.Spec.Private, 0o700); err != nil {
-		return nil, fmt.Errorf("a private folder for the sandbox: %w", err)
+		return nil, fmt.Errorf("sandbox: its private folder cannot be made: %w", err)
 	}
 	if c.Spec.HostTmp {
 		c.openHostTmp(p.Sandbox)

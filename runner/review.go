@@ -133,7 +133,7 @@ func (rv *review) gate(o Outcome, failOn string) Outcome {
 		return o
 	}
 	return Outcome{Outcome: "gate", Class: "review_findings", ExitCode: ExitGate,
-		Message: fmt.Sprintf("--fail-on %s: %d finding(s) of that severity or worse", failOn, n)}
+		Message: fmt.Sprintf("--fail-on %s: %s of that severity or worse", failOn, count(n, "finding"))}
 }
 
 func rank(severity string) int {

@@ -170,7 +170,7 @@ func keywords(at string, m map[string]any) error {
 	}
 	for _, t := range types {
 		if name, ok := t.(string); !ok || !slices.Contains(schemaTypes, name) {
-			return fmt.Errorf("%s/type: %v is none of %s", at, t, strings.Join(schemaTypes, ", "))
+			return fmt.Errorf("%s/type: %v is not one of %s", at, t, strings.Join(schemaTypes, ", "))
 		}
 	}
 	for _, k := range schemaCounts {

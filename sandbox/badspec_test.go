@@ -26,8 +26,8 @@ func TestBadSpecs(t *testing.T) {
 		spec Spec
 		want []string
 	}{
-		{"no mode", with(func(s *Spec) { s.Mode = "" }), []string{`mode: "" is none of read-only`}},
-		{"unknown mode", with(func(s *Spec) { s.Mode = "write" }), []string{`"write" is none of`}},
+		{"no mode", with(func(s *Spec) { s.Mode = "" }), []string{`mode: "" is not one of read-only`}},
+		{"unknown mode", with(func(s *Spec) { s.Mode = "write" }), []string{`"write" is not one of`}},
 		{"missing workspace", with(func(s *Spec) { s.Workspace = "/no/such" }), []string{"workspace /no/such: does not exist"}},
 		{"relative workspace", with(func(s *Spec) { s.Workspace = "ws" }), []string{"is not an absolute path"}},
 		{"workspace is a file", with(func(s *Spec) { s.Workspace = ws + "/file" }), []string{"is a file, not a folder"}},

@@ -125,7 +125,7 @@ func newGroup2(name string) (*group, error) {
 	for _, parent := range []string{own, filepath.Dir(own)} {
 		dir := filepath.Join(cgroupRoot, parent)
 		if err := unix.Access(dir, unix.W_OK); err != nil {
-			errs = append(errs, fmt.Errorf("%s may not be written: %w", dir, err))
+			errs = append(errs, fmt.Errorf("%s cannot be written: %w", dir, err))
 			continue
 		}
 		sweepGroups(dir)
@@ -189,7 +189,7 @@ func newGroup1(name string, cpu bool) (*group, error) {
 		}
 		if err := unix.Access(dir, unix.W_OK); err != nil {
 			if c != "cpuacct" {
-				return nil, fmt.Errorf("%s may not be written: %w", dir, err)
+				return nil, fmt.Errorf("%s cannot be written: %w", dir, err)
 			}
 			continue
 		}

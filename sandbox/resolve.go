@@ -70,7 +70,7 @@ func checkMode(m Mode) error {
 	case ReadOnly, WorkspaceWrite, FullAccess:
 		return nil
 	}
-	return &SpecError{Field: "mode", Reason: fmt.Sprintf("%q is none of %s, %s, %s", string(m), ReadOnly, WorkspaceWrite, FullAccess)}
+	return &SpecError{Field: "mode", Reason: fmt.Sprintf("%q is not one of %s, %s, %s", string(m), ReadOnly, WorkspaceWrite, FullAccess)}
 }
 
 // Smallest limits under which a program can be started at all.
@@ -85,7 +85,7 @@ func checkLimits(l Limits) error {
 	var errs []error
 	check := func(name string, v, least int64) {
 		if v < 0 || v > 0 && v < least {
-			errs = append(errs, &SpecError{Field: "limit of " + name, Reason: fmt.Sprintf("%d cannot work: the least is %d", v, least), Advice: "0 means no limit"})
+			errs = append(errs, &SpecError{Field: "limit of " + name, Reason: fmt.Sprintf("%d cannot work: the minimum is %d", v, least), Advice: "0 means no limit"})
 		}
 	}
 	check("memory", l.MemoryBytes, minMemory)

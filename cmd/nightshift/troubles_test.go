@@ -44,7 +44,7 @@ var troubles = []trouble{
 	{code: 8, quote: "the final answer does not fit the output schema:", args: []string{"--output-schema", "schema.json"}, script: done + "\n" + done},
 	{code: 8, quote: "/repo/ci/out was moved or replaced while the run went on", args: []string{"-s", "workspace-write", "--report-dir", "ci/out"},
 		script: `{"items":[{"call":"exec_command","args":{"cmd":"mv ci away && mkdir -p ci/out"}}]}` + "\n" + done},
-	{code: 9, quote: "verification failed after 2 round(s): false [verify_failed]", args: []string{"--verify", "false", "--verify-rounds", "1"}, script: done + "\n" + done},
+	{code: 9, quote: "verification failed after 2 rounds: false [verify_failed]", args: []string{"--verify", "false", "--verify-rounds", "1"}, script: done + "\n" + done},
 	{code: 9, quote: "--strict: 0 denied and 1 failed tool calls", args: []string{"--strict"}, script: call + "\n" + done},
 }
 

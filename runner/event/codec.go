@@ -120,7 +120,7 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 
 // Hint says what an event log is.
 func (e *DecodeError) Hint() string {
-	return "an event log is what --events FILE or --report-dir DIR (events.jsonl) wrote; the stream of --json is none"
+	return "an event log is what --events FILE or --report-dir DIR (events.jsonl) wrote; the stream of --json is not one"
 }
 
 // Decode reads JSONL records one by one. A line that is not a record yields an

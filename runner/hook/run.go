@@ -101,7 +101,7 @@ func (r *Runner) execute(ctx context.Context, h hook, body []byte) (code *int, s
 	case waitErr != nil:
 		return nil, "", "", waitErr
 	case exit.Killed != "":
-		return &exit.Code, "", "", fmt.Errorf("it was ended by the limit of %s", exit.Killed)
+		return &exit.Code, "", "", fmt.Errorf("it was killed by the limit on %s", exit.Killed)
 	case exit.Signal != 0:
 		return &exit.Code, "", "", fmt.Errorf("it was ended by signal %d", exit.Signal)
 	case !whole:

@@ -78,7 +78,7 @@ var classes = [...]Class{
 		"a proxy or the network cuts long responses; try later"},
 	{ClassIdleTimeout, true, "nothing came from the service for too long",
 		"try later, or raise stream_idle_timeout_ms of the provider"},
-	{ClassOversized, false, "the response is larger than any sane response",
+	{ClassOversized, false, "the response is larger than a response of a model can be",
 		"check base_url: this is not how a model service answers"},
 	{ClassBadResponse, true, "the answer is not an event stream",
 		"check base_url: something else than a model service answers there, such as a login page or a proxy"},
