@@ -221,19 +221,9 @@ func (b *builder) applyPins() {
 // above.
 func numericLimits() []string {
 	return []string{
-		"limits.max_turns",
-		"limits.max_tool_calls",
-		"limits.max_wall_time",
-		"limits.max_idle_time",
-		"limits.max_tokens",
-		"limits.max_cost_usd",
-		"limits.max_repeated_failures",
-		"limits.verify_rounds",
-		"limits.stop_hook_rounds",
-		"sandbox.memory",
-		"sandbox.processes",
-		"sandbox.cpu",
-		"sandbox.file_size",
+		"limits.max_turns", "limits.max_tool_calls", "limits.max_wall_time", "limits.max_idle_time", "limits.max_tokens",
+		"limits.max_cost_usd", "limits.max_repeated_failures", "limits.verify_rounds", "limits.stop_hook_rounds",
+		"sandbox.memory", "sandbox.processes", "sandbox.cpu", "sandbox.file_size",
 	}
 }
 

@@ -226,12 +226,7 @@ func listOfOne(words []string) string {
 
 // guarantees are the names that sandbox.require takes.
 var guarantees = [...]string{
-	"writes-confined",
-	"reads-confined",
-	"network-confined",
-	"tree-dies",
-	"syscalls-confined",
-	"secrets-hidden",
+	"writes-confined", "reads-confined", "network-confined", "tree-dies", "syscalls-confined", "secrets-hidden",
 	"resources-limited",
 }
 

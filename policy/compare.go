@@ -124,10 +124,7 @@ func decisionText(item *node) string {
 
 // denials are requirements that take something away by being longer.
 var denials = []string{
-	"permissions.filesystem.deny_read",
-	"sandbox.deny_read",
-	"sandbox.require",
-	"experimental_network.denied_domains",
+	"permissions.filesystem.deny_read", "sandbox.deny_read", "sandbox.require", "experimental_network.denied_domains",
 	"experimental_network.review_domains",
 }
 

@@ -283,16 +283,8 @@ func extensionKeys() []key {
 
 // hookEvents are the events hooks can be bound to.
 var hookEvents = [...]string{
-	"SessionStart",
-	"UserPromptSubmit",
-	"PreToolUse",
-	"PermissionRequest",
-	"PostToolUse",
-	"PreCompact",
-	"PostCompact",
-	"Stop",
-	"SubagentStart",
-	"SubagentStop",
+	"SessionStart", "UserPromptSubmit", "PreToolUse", "PermissionRequest", "PostToolUse", "PreCompact", "PostCompact", "Stop",
+	"SubagentStart", "SubagentStop",
 }
 
 func telemetryKeys() []key {

@@ -65,17 +65,8 @@ func (ld *loader) restrain(l *layer, below *node) {
 // wirePlace orders names as the reference lists those that it refuses.
 func wirePlace(name string) int {
 	order := []string{
-		"openai_base_url",
-		"chatgpt_base_url",
-		"apps_mcp_product_sku",
-		"model_provider",
-		"model_providers",
-		"notify",
-		"profile",
-		"profiles",
-		"experimental_realtime_webrtc_call_base_url",
-		"experimental_realtime_ws_base_url",
-		"otel",
+		"openai_base_url", "chatgpt_base_url", "apps_mcp_product_sku", "model_provider", "model_providers", "notify", "profile",
+		"profiles", "experimental_realtime_webrtc_call_base_url", "experimental_realtime_ws_base_url", "otel",
 	}
 	if i := slices.Index(order, name); i >= 0 {
 		return i

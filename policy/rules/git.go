@@ -11,52 +11,16 @@ var gitValues = []string{"-C", "--git-dir", "--work-tree", "--namespace", "--sup
 
 // gitFlags are global options of git without a value.
 var gitFlags = []string{
-	"-p",
-	"--paginate",
-	"-P",
-	"--no-pager",
-	"--no-replace-objects",
-	"--bare",
-	"--literal-pathspecs",
-	"--glob-pathspecs",
-	"--noglob-pathspecs",
-	"--icase-pathspecs",
-	"--no-optional-locks",
-	"--no-advice",
-	"--no-lazy-fetch",
-	"--html-path",
-	"--man-path",
-	"--info-path",
-	"--version",
-	"--help",
-	"-h",
-	"-v",
+	"-p", "--paginate", "-P", "--no-pager", "--no-replace-objects", "--bare", "--literal-pathspecs", "--glob-pathspecs",
+	"--noglob-pathspecs", "--icase-pathspecs", "--no-optional-locks", "--no-advice", "--no-lazy-fetch", "--html-path",
+	"--man-path", "--info-path", "--version", "--help", "-h", "-v",
 }
 
 // gitTextKeys are parts of configuration keys whose value git runs.
 var gitTextKeys = []string{
-	"command",
-	"pager",
-	"editor",
-	"sshcommand",
-	"fsmonitor",
-	"external",
-	"textconv",
-	"helper",
-	"program",
-	"askpass",
-	"proxycommand",
-	"driver",
-	"process",
-	"clean",
-	"smudge",
-	"cmd",
-	"uploadpack",
-	"receivepack",
-	"gitproxy",
-	"difftool",
-	"mergetool",
-	"hook",
+	"command", "pager", "editor", "sshcommand", "fsmonitor", "external", "textconv", "helper", "program", "askpass",
+	"proxycommand", "driver", "process", "clean", "smudge", "cmd", "uploadpack", "receivepack", "gitproxy", "difftool",
+	"mergetool", "hook",
 }
 
 // git finds the sub-command after global options, and commands that git runs
@@ -205,14 +169,8 @@ func (u *unwrapper) gitRuns(sub string, args []word, k kind) {
 	case "filter-branch":
 		u.optionText(
 			[]string{
-				"--setup",
-				"--env-filter",
-				"--tree-filter",
-				"--index-filter",
-				"--parent-filter",
-				"--msg-filter",
-				"--commit-filter",
-				"--tag-name-filter",
+				"--setup", "--env-filter", "--tree-filter", "--index-filter", "--parent-filter", "--msg-filter",
+				"--commit-filter", "--tag-name-filter",
 			},
 			args,
 			k,
@@ -236,22 +194,8 @@ func (u *unwrapper) gitRuns(sub string, args []word, k kind) {
 
 // makeValues are options of make with a value in the next word.
 var makeValues = []string{
-	"-C",
-	"--directory",
-	"-f",
-	"--file",
-	"--makefile",
-	"-I",
-	"--include-dir",
-	"-o",
-	"--old-file",
-	"--assume-old",
-	"-W",
-	"--what-if",
-	"--new-file",
-	"--assume-new",
-	"-E",
-	"--eval",
+	"-C", "--directory", "-f", "--file", "--makefile", "-I", "--include-dir", "-o", "--old-file", "--assume-old", "-W",
+	"--what-if", "--new-file", "--assume-new", "-E", "--eval",
 }
 
 // make runs each of its targets: options before a target do not hide it, and

@@ -134,24 +134,8 @@ func shellOf(name string) dialect {
 	case "zsh", "rzsh":
 		return zsh
 	case "fish",
-		"csh",
-		"tcsh",
-		"pwsh",
-		"powershell",
-		"nu",
-		"nushell",
-		"elvish",
-		"xonsh",
-		"yash",
-		"rc",
-		"es",
-		"ion",
-		"osh",
-		"oil",
-		"ysh",
-		"scsh",
-		"psh",
-		"murex":
+		"csh", "tcsh", "pwsh", "powershell", "nu", "nushell", "elvish", "xonsh", "yash", "rc", "es", "ion", "osh", "oil", "ysh",
+		"scsh", "psh", "murex":
 		return otherShell
 	}
 	return noShell

@@ -188,20 +188,7 @@ func (u *unwrapper) redefines(name string, args []word) {
 
 // interpreters run the file that is their first operand.
 var interpreters = []string{
-	"python",
-	"python2",
-	"python3",
-	"pypy",
-	"pypy3",
-	"node",
-	"nodejs",
-	"perl",
-	"ruby",
-	"php",
-	"lua",
-	"tclsh",
-	"wish",
-	"Rscript",
+	"python", "python2", "python3", "pypy", "pypy3", "node", "nodejs", "perl", "ruby", "php", "lua", "tclsh", "wish", "Rscript",
 	"osascript",
 }
 
@@ -247,24 +234,8 @@ func (u *unwrapper) applet(words []word, k kind, in stdin) {
 func (u *unwrapper) xargs(words []word, k kind, in stdin) {
 	u.r.plain = false
 	values := []string{
-		"-a",
-		"--arg-file",
-		"-d",
-		"--delimiter",
-		"-E",
-		"-I",
-		"-L",
-		"-n",
-		"--max-args",
-		"-P",
-		"--max-procs",
-		"-s",
-		"--max-chars",
-		"--max-lines",
-		"--process-slot-var",
-		"-J",
-		"-R",
-		"-S",
+		"-a", "--arg-file", "-d", "--delimiter", "-E", "-I", "-L", "-n", "--max-args", "-P", "--max-procs", "-s", "--max-chars",
+		"--max-lines", "--process-slot-var", "-J", "-R", "-S",
 	}
 	replace, fromFile, delimited := "", false, false
 	args := words[1:]

@@ -47,23 +47,8 @@ func (s *script) subscripts(n syntax.Node) {
 
 // takesNames are commands that read words as names of variables or as numbers.
 var takesNames = []string{
-	"test",
-	"[",
-	"printf",
-	"read",
-	"unset",
-	"declare",
-	"typeset",
-	"local",
-	"export",
-	"readonly",
-	"let",
-	"mapfile",
-	"readarray",
-	"wait",
-	"getopts",
-	"builtin",
-	"command",
+	"test", "[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly", "let", "mapfile", "readarray",
+	"wait", "getopts", "builtin", "command",
 }
 
 // declare notes functions and aliases, which may be defined after their use in
