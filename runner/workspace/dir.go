@@ -250,7 +250,9 @@ func (d *Dir) addScope(ctx context.Context, source Facts, prefix string) error {
 func (d *Dir) nested(ctx context.Context) {
 	for i := 0; i < len(d.scopes); i++ {
 		at := d.scopes[i]
-		for _, path := range append(at.view.submodules(ctx), at.first.nested...) {
+		inside := slices.Concat(at.view.submodules(ctx), at.view.links, at.first.nested)
+		slices.Sort(inside)
+		for _, path := range slices.Compact(inside) {
 			prefix := at.prefix + path + "/"
 			if len(d.scopes) > maxNested {
 				d.notes = append(d.notes, prefix+": a repository of its own, one too many to follow")

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -27,6 +28,8 @@ type indexEntry struct {
 	id   []byte
 	// intent: only the name was added; no tree holds it.
 	intent bool
+	// at is where the entry begins in the file.
+	at int
 }
 
 // errIndex is an index that only git can read.
@@ -38,7 +41,9 @@ const (
 	indexModeAt  = 24
 	flagExtended = 0x4000
 	flagStage    = 0x3000
+	flagAssume   = 0x8000 // taken for unchanged, whatever the file says
 	flagIntent   = 0x2000 // of the extended flags
+	flagSkip     = 0x4000 // of the extended flags: not looked at in the work tree
 	maxIndexPath = 1 << 16
 	modeGitlink  = 0o160000
 	modeLink     = 0o120000
@@ -59,7 +64,9 @@ func readIndex(b []byte, size int) ([]indexEntry, error) {
 	entries := make([]indexEntry, 0, count)
 	last := ""
 	for range count {
+		at := len(b) - size - len(r.rest)
 		e, err := r.next(last)
+		e.at = at
 		if err != nil {
 			return nil, err
 		}
@@ -196,6 +203,43 @@ func subtree(entries []indexEntry, skip int, newHash func() hash.Hash) ([]byte, 
 	_, _ = io.WriteString(h, "tree "+strconv.Itoa(body.Len())+"\x00")
 	_, _ = h.Write(body.Bytes())
 	return h.Sum(nil), body.Len() > 0
+}
+
+// unhide takes the marks off an index with which a user keeps git from looking at
+// files: what a run changed in them would be missing from its diff. Of a sparse
+// checkout git itself finds the files that are there all the same. An index that
+// only git can read stays as it is. The same pass finds the repositories in it.
+func (v *view) unhide(b []byte) {
+	size, newHash := v.hash()
+	entries, err := readIndex(b, size)
+	if err != nil {
+		return
+	}
+	changed := false
+	clear := func(at int, flag uint16) {
+		if flags := binary.BigEndian.Uint16(b[at:]); flags&flag != 0 {
+			binary.BigEndian.PutUint16(b[at:], flags&^flag)
+			changed = true
+		}
+	}
+	v.links = nil
+	for _, e := range entries {
+		if e.mode == modeGitlink {
+			v.links = append(v.links, e.path)
+		}
+		at := e.at + indexStat + size
+		clear(at, flagAssume)
+		if binary.BigEndian.Uint16(b[at:])&flagExtended != 0 && !v.sparse && exists(filepath.Join(v.root, e.path)) {
+			clear(at+2, flagSkip)
+		}
+	}
+	sum := b[len(b)-size:]
+	if !changed || len(bytes.Trim(sum, "\x00")) == 0 { // an index may go without
+		return
+	}
+	h := newHash()
+	_, _ = h.Write(b[:len(b)-size])
+	copy(sum, h.Sum(nil))
 }
 
 // entries reads the private index.

@@ -164,7 +164,7 @@ func (v *view) withForced(ctx context.Context, list []entry) ([]entry, error) {
 	if sig == v.index {
 		return list, nil
 	}
-	if _, err := copyIndex(v.source.GitDir, now); err != nil {
+	if _, err := v.copyIndex(now); err != nil {
 		return nil, err
 	}
 	theirs, err := v.tracked(ctx, now)

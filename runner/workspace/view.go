@@ -27,9 +27,11 @@ type view struct {
 	own    []string // files that the run itself writes
 	// index is what the user's index looked like when it was copied.
 	index signature
-	// Of the settings: the hash of the repository, and whether a file of the
-	// user's gives attributes.
-	sha256, attributes bool
+	// Of the settings: the hash of the repository, whether a file of the user's
+	// gives attributes, and whether only a part of the files is checked out.
+	sha256, attributes, sparse bool
+	// links are the repositories that the index names, with or without .gitmodules.
+	links []string
 	// plain: the settings were read without git. named are files they name.
 	plain bool
 	named []string
@@ -85,7 +87,7 @@ func (d *Dir) newView(ctx context.Context, source Facts, root, dir string) (*vie
 		}
 	}
 	if source.GitDir != "" {
-		if v.index, err = copyIndex(source.GitDir, v.indexFile()); err != nil {
+		if v.index, err = v.copyIndex(v.indexFile()); err != nil {
 			return nil, err
 		}
 	}
@@ -113,6 +115,8 @@ func (v *view) settings(ctx context.Context) (string, error) {
 			v.sha256 = s.value == "sha256"
 		case "core.attributesfile":
 			v.attributes = true
+		case "core.sparsecheckout":
+			v.sparse = !slices.Contains([]string{"false", "no", "off", "0", ""}, strings.ToLower(s.value))
 		}
 		if strings.HasSuffix(s.key, "sfile") {
 			v.named = append(v.named, s.value)
@@ -180,8 +184,8 @@ func quoteAlternate(path string) string {
 // copyIndex copies the index and the shared part it may point to. The copy
 // keeps the time of the original: git compares files against it to see which
 // may have changed within the clock's resolution.
-func copyIndex(gitDir, to string) (signature, error) {
-	from := filepath.Join(gitDir, "index")
+func (v *view) copyIndex(to string) (signature, error) {
+	from := filepath.Join(v.source.GitDir, "index")
 	st, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return signature{}, nil // a repository without a first commit
@@ -193,6 +197,7 @@ func copyIndex(gitDir, to string) (signature, error) {
 	if err != nil {
 		return signature{}, err
 	}
+	v.unhide(text)
 	if err := os.WriteFile(to, text, 0o600); err != nil {
 		return signature{}, err
 	}

@@ -272,6 +272,12 @@ func TestDiffTurnsBeforeIntoAfter(t *testing.T) {
 			want: "update .gitignore +1-0, update old.tmp +1-0", ignored: []string{"n.tmp"}},
 		{name: "intent to add", before: "echo x > later; git add -N later", during: "echo y >> later", dirty: true, want: "update later +1-0"},
 		{name: "hidden from git before", before: "git update-index --skip-worktree a.txt; git update-index --assume-unchanged b.txt", during: "echo n > n", want: "add n +1-0 100644"},
+		{name: "hidden from git, and changed", before: "git update-index --skip-worktree a.txt; git update-index --assume-unchanged b.txt",
+			during: "echo x >> a.txt; rm b.txt; echo y >> sub/c.txt", want: "update a.txt +1-0, delete b.txt +0-20, update sub/c.txt +1-0"},
+		{name: "hidden from git because it was changed", before: "git update-index --skip-worktree a.txt; git update-index --assume-unchanged b.txt; echo mine >> a.txt; echo mine >> b.txt",
+			during: "echo x >> a.txt; echo x >> b.txt", dirty: true, want: "update a.txt +1-0, update b.txt +1-0"},
+		{name: "a part checked out", before: "git sparse-checkout set --no-cone '/*' '!/sub/'; test ! -e sub", during: "echo x >> a.txt; mkdir -p sub; echo n > sub/n",
+			want: "update a.txt +1-0, add sub/n +1-0 100644"},
 		{name: "index removed", during: "rm .git/index; echo n > n", want: "add n +1-0 100644"},
 		{name: "same size and time", during: "printf 'one\nTWO\n' > a.txt; touch -d '2001-01-01' a.txt", want: "update a.txt +1-1"},
 		{name: "a new repository inside", during: "mkdir lib; cd lib; git init -q; echo l > l.txt; git add -A; git commit -qm l; echo u > u.txt",
@@ -314,6 +320,25 @@ func TestDiffTurnsBeforeIntoAfter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A repository in the index counts as one, also where no .gitmodules names it.
+func TestDiffOfLinkedRepository(t *testing.T) {
+	dir := repo(t, map[string]string{"a.txt": "one\n", "lib/l.txt": "l\n"})
+	lib := filepath.Join(dir, "lib")
+	git(t, dir, "rm", "-rq", "--cached", "lib")
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"commit", "-qm", "l"}} {
+		git(t, lib, args...)
+	}
+	git(t, dir, "add", "lib")
+	git(t, dir, "commit", "-qm", "lib")
+	old := copyTree(t, dir)
+	diff := captured(t, dir, Bounds{}, func() { put(t, lib, map[string]string{"l.txt": "l\nr\n", "n": "n\n"}) })
+	if got, want := stats(diff.Files), "update lib/l.txt +1-0, add lib/n +1-0 100644"; got != want || len(diff.Omitted) > 0 {
+		t.Errorf("files: got %s, want %s; omitted %q", got, want, diff.Omitted)
+	}
+	apply(t, old, diff.Patch)
+	same(t, state(t, old), state(t, dir))
 }
 
 // Looking must leave no trace: the user's index and objects stay as they are.
