@@ -39,7 +39,7 @@ const leaveBound = 2 * time.Second
 
 // initEnv is the environment of the init. Commands never see its process, but
 // nothing of the runner's belongs there anyway.
-var initEnv = []string{"GOMAXPROCS=2", "GOTRACEBACK=single"}
+var initEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=single"}
 
 // allNamespaces are those of a confined init besides the user namespace.
 const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
