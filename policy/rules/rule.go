@@ -137,12 +137,7 @@ func NewSet(files ...*File) *Set {
 			cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Justification, b.Justification), cmp.Compare(a.Layer, b.Layer))
 	})
 	slices.SortStableFunc(s.network, func(a, b NetworkRule) int {
-		return cmp.Or(
-			cmp.Compare(a.Host, b.Host),
-			cmp.Compare(a.Protocol, b.Protocol),
-			-cmp.Compare(a.Level, b.Level),
-			cmp.Compare(a.Origin, b.Origin),
-		)
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Protocol, b.Protocol), -cmp.Compare(a.Level, b.Level), cmp.Compare(a.Origin, b.Origin))
 	})
 	for i, r := range s.rules {
 		for _, first := range r.Pattern[0] {

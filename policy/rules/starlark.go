@@ -92,9 +92,8 @@ func (p *parser) run(text string) {
 		}
 		message, hint := evalErr.Msg, ""
 		if strings.Contains(message, "too many steps") {
-			message, hint = "the file does not end: it takes more than "+fmt.Sprint(
-				maxSteps,
-			)+" steps", "rules are data; look for a loop that never stops"
+			message = fmt.Sprintf("the file does not end: it takes more than %d steps", maxSteps)
+			hint = "rules are data; look for a loop that never stops"
 		}
 		p.fail(line, column, message, hint)
 	default:
