@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // HelperName is the name under which [Helper] is registered with the sandbox.
@@ -68,6 +71,13 @@ func Helper(_ []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	out := json.NewEncoder(stdout)
 	out.SetEscapeHTML(false)
+	// A run that ends asks its commands to end, too. A patch that has begun to
+	// write is finished first: it takes milliseconds, and half of one, or an
+	// unfinished file, would lie in the workspace. SIGKILL still comes after the
+	// grace.
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(asked)
 	code := 0
 	for _, r := range run(req, func(r Response) error { return out.Encode(r) }) {
 		if err := out.Encode(r); err != nil {
