@@ -182,3 +182,20 @@ func TestVerifyTellsNoSecret(t *testing.T) {
 		t.Errorf("the model was told %s", told)
 	}
 }
+
+// A review that does not list its findings is no review without findings.
+func TestReadReview(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{"findings":[],"overall_correctness":"patch is correct"}`:     true,
+		"```json\n{\"findings\":[]}\n```":                              true,
+		`{"findings":null,"overall_correctness":"patch is incorrect"}`: false,
+		`{"findings": null }`: false, `{"findings":"none"}`: false, `{"overall_correctness":"patch is correct"}`: false, `{"findings":[`: false,
+		"All is well.": false, "}{": false,
+	} {
+		var a reviewAnswer
+		if got := decodeReview(text, &a); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func decodeReview(text string, a *reviewAnswer) bool {
 		return false
 	}
 	var probe map[string]json.RawMessage
-	if json.Unmarshal([]byte(text[start:end+1]), &probe) != nil || probe["findings"] == nil {
+	if json.Unmarshal([]byte(text[start:end+1]), &probe) != nil || len(probe["findings"]) == 0 || string(probe["findings"]) == "null" {
 		return false
 	}
 	return json.Unmarshal([]byte(text[start:end+1]), a) == nil
