@@ -190,7 +190,7 @@ func TestReadReview(t *testing.T) {
 		`{"findings":[],"overall_correctness":"patch is correct"}`:     true,
 		"```json\n{\"findings\":[]}\n```":                              true,
 		`{"findings":null,"overall_correctness":"patch is incorrect"}`: false,
-		`{"findings": null }`: false, `{"findings":"none"}`: false, `{"overall_correctness":"patch is correct"}`: false, `{"findings":[`: false,
+		`{"findings": null }`:                                          false, `{"findings":"none"}`: false, `{"overall_correctness":"patch is correct"}`: false, `{"findings":[`: false,
 		"All is well.": false, "}{": false,
 	} {
 		var a reviewAnswer
