@@ -65,11 +65,29 @@ func parse(rt *runtime, args []string) (runnable, error) {
 	if err != nil {
 		return nil, parseError(err, words)
 	}
+	if err := boundsHold(kctx); err != nil {
+		return nil, err
+	}
 	cmd, ok := kctx.Selected().Target.Addr().Interface().(runnable)
 	if !ok {
 		return nil, usageError("`%s` needs a subcommand; see `nightshift %s --help`", kctx.Command(), kctx.Command())
 	}
 	return cmd, nil
+}
+
+// boundsHold refuses a bound of zero: inside, that is none at all, which nobody
+// means whose budget is computed and used up.
+func boundsHold(kctx *kong.Context) error {
+	for _, p := range kctx.Path {
+		if p.Flag == nil || !p.Flag.Set || !p.Flag.Target.IsZero() {
+			continue
+		}
+		switch kind, _, _ := strings.Cut(p.Flag.Name, "-"); kind {
+		case "max", "budget", "requests":
+			return exitError{code: runner.ExitUsage, err: &hintError{fmt.Errorf("--%s: nothing can be done within a bound of 0", p.Flag.Name), "leave the option out where there is no bound"}}
+		}
+	}
+	return nil
 }
 
 // commandGrammar returns the part of the grammar that words need: one command when
