@@ -227,6 +227,11 @@ func numericLimits() []string {
 	}
 }
 
+// unbounded tells whether n stands for no bound at all. Zero rounds are a bound.
+func unbounded(key string, n *node) bool {
+	return magnitude(n) == 0 && slices.Contains(numericLimits(), key) && !strings.HasSuffix(key, "_rounds")
+}
+
 func (b *builder) applyMaxima() {
 	for _, name := range numericLimits() {
 		most := b.q.maxima[name]
@@ -234,7 +239,7 @@ func (b *builder) applyMaxima() {
 			continue
 		}
 		path := strings.Split(name, ".")
-		if flag := b.explicitly(path...); flag != nil && (magnitude(flag) == 0 || magnitude(flag) > magnitude(most)) {
+		if flag := b.explicitly(path...); flag != nil && (unbounded(name, flag) || magnitude(flag) > magnitude(most)) {
 			b.violated(flag, name,
 				fmt.Sprintf("%s = %s is above the %s that requirements allow (set by %s)", name, flag, most, most.origin()),
 				"lower the flag")
@@ -244,7 +249,7 @@ func (b *builder) applyMaxima() {
 		switch {
 		case now == nil:
 			b.root = b.root.with(most, path...)
-		case magnitude(now) == 0 || magnitude(now) > magnitude(most):
+		case unbounded(name, now) || magnitude(now) > magnitude(most):
 			b.notice(Notice{Class: "requirement_fallback", Origin: most.origin(),
 				Message: fmt.Sprintf("%s%s = %s is above the %s that requirements allow; %s holds (set by %s)", place(now), name, now, most, most, most.origin())})
 			b.root = b.root.with(most, path...)

@@ -142,7 +142,7 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 	ld.requireSwitches(q, root)
 	ld.grants(q, root, granting)
 	ld.serverList(q, root.get("mcp_servers"))
-	q.bound(root)
+	ld.bound(q, root)
 	if n := root.get("experimental_network"); n != nil {
 		q.networks = append(q.networks, networkLimitOf(n))
 	}
@@ -211,7 +211,7 @@ func (ld *loader) requireSwitches(q *requirements, root *node) {
 
 // bound takes what the sandbox must give and the largest numbers that are
 // allowed; of several files the smallest number holds.
-func (q *requirements) bound(root *node) {
+func (ld *loader) bound(q *requirements, root *node) {
 	for _, d := range [][]string{{"permissions", "filesystem", "deny_read"}, {"sandbox", "deny_read"}} {
 		if v := root.get(d...); v != nil {
 			q.denyRead = append(q.denyRead, v)
@@ -227,8 +227,13 @@ func (q *requirements) bound(root *node) {
 		}
 		for _, name := range t.keys {
 			v := t.fields[name]
-			if m := magnitude(v); m > 0 && (q.maxima[table+"."+name] == nil || m < magnitude(q.maxima[table+"."+name])) {
-				q.maxima[table+"."+name] = v
+			key := table + "." + name
+			m := magnitude(v)
+			if unbounded(key, v) {
+				ld.violated(v, key, key+" is 0, which bounds nothing", "remove it, or say how much is allowed")
+			}
+			if slices.Contains(numericLimits(), key) && (q.maxima[key] == nil || m < magnitude(q.maxima[key])) {
+				q.maxima[key] = v
 			}
 		}
 	}
