@@ -353,7 +353,7 @@ func (e *engine) summary(tasks []Task) (Summary, error) {
 	for _, t := range tasks {
 		r, has, err := e.store.done(t)
 		if err != nil {
-			return s, fmt.Errorf("sum up: %w", err)
+			return s, fmt.Errorf("summing up the results: %w", err)
 		}
 		if has {
 			s.Results = append(s.Results, r)

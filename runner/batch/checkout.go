@@ -72,7 +72,10 @@ func (g *Git) resolve(ctx context.Context, dir, ref string) (string, error) {
 		names = []string{"refs/heads/" + ref, "refs/tags/" + ref, ref}
 	}
 	commit, err := g.find(ctx, dir, names)
+	var failed *GitError
 	switch {
+	case errors.As(err, &failed) && strings.Contains(failed.Stderr, "not a git repository"):
+		return "", errors.New("it is not a git repository")
 	case err != nil:
 		return "", err
 	case commit == "" && ref == "":

@@ -116,7 +116,7 @@ func (c *claims) take(t Task, lost context.CancelCauseFunc) (*claim, error) {
 		case kept:
 			return nil, nil
 		case abandoned:
-			if err := c.break_(path); err != nil {
+			if err := c.evict(path); err != nil {
 				return nil, err
 			}
 		}
@@ -213,8 +213,8 @@ func (c *claims) lock(wait time.Duration) (unlock func(), safe, busy bool) {
 	}
 }
 
-// break_ removes an abandoned claim.
-func (c *claims) break_(path string) error {
+// evict removes an abandoned claim, unless somebody else is doing it.
+func (c *claims) evict(path string) error {
 	unlock, _, busy := c.lock(0)
 	if busy {
 		return nil
@@ -272,7 +272,7 @@ func (c *claims) sweep() error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("clean the claims: %w", err)
+		return fmt.Errorf("removing abandoned claims: %w", err)
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func (c *claim) give() error {
 		return nil
 	}
 	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("give the claim back: %w", err)
+		return fmt.Errorf("giving the claim back: %w", err)
 	}
 	return nil
 }

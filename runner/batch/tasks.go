@@ -90,13 +90,16 @@ type Limits struct {
 
 // check returns what is wrong with the numbers.
 func (l Limits) check() error {
-	for name, v := range map[string]float64{"max_turns": float64(l.MaxTurns), "max_tool_calls": float64(l.MaxToolCalls),
-		"max_tokens": float64(l.MaxTokens), "max_cost": l.MaxCost} {
-		if v < 0 {
-			return fmt.Errorf("limits.%s must not be negative", name)
+	var errs []error
+	for _, limit := range []struct {
+		name  string
+		value float64
+	}{{"max_turns", float64(l.MaxTurns)}, {"max_tool_calls", float64(l.MaxToolCalls)}, {"max_tokens", float64(l.MaxTokens)}, {"max_cost", l.MaxCost}} {
+		if limit.value < 0 {
+			errs = append(errs, fmt.Errorf("limits.%s must not be negative", limit.name))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Duration is a time.Duration, written as text ("10m") or as seconds.
@@ -247,15 +250,23 @@ func decodeStrict(line []byte, v any) error {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &kind) && kind.Field == "":
-		return fmt.Errorf("a task is a JSON object, not a %s", kind.Value)
+		return fmt.Errorf("a JSON object is wanted here, not %s", aKind(kind.Value))
 	case errors.As(err, &kind):
-		return fmt.Errorf("field %q cannot be a %s", kind.Field, kind.Value)
+		return fmt.Errorf("field %q cannot be %s", kind.Field, aKind(kind.Value))
 	case err != nil:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	case dec.More():
 		return errors.New("more than one JSON value on the line")
 	}
 	return nil
+}
+
+// aKind is a kind of JSON value with its article.
+func aKind(kind string) string {
+	if kind == "array" || kind == "object" {
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 func (r *taskReader) csv(data []byte) {
@@ -270,7 +281,7 @@ func (r *taskReader) csv(data []byte) {
 	seen := map[string]bool{}
 	for _, h := range header {
 		if h == "" || seen[h] {
-			r.wrong(1, "column %q is empty or there twice", h)
+			r.wrong(1, "column %q has no name or is there twice", h)
 		}
 		seen[h] = true
 	}
