@@ -207,3 +207,29 @@ func TestExpand(t *testing.T) {
 		t.Errorf("missing %q", missing)
 	}
 }
+
+// A name and password in the address are sent as any client sends them, and a
+// header that is configured goes before.
+func TestCredentialsOfTheAddress(t *testing.T) {
+	for _, headers := range []map[string]string{nil, {"Authorization": "Bearer configured"}} {
+		c, url := startHTTP(t)
+		o := to("otlp-http", strings.Replace(url, "http://", "http://name:secret%2Fword@", 1), "binary")
+		o.Logs.Headers = headers
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		play(t, s, tellWhole, ended)
+		want := "Basic bmFtZTpzZWNyZXQvd29yZA=="
+		if headers != nil {
+			want = headers["Authorization"]
+		}
+		found := false
+		for _, h := range c.heads {
+			found = found || h.Get("Authorization") == want
+		}
+		if !found {
+			t.Errorf("no request with %q", want)
+		}
+	}
+}

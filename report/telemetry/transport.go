@@ -230,6 +230,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	out.Header.Set("User-Agent", "nightshift")
+	if u := t.url.User; u != nil { // a transport, unlike a client, does not send it
+		password, _ := u.Password()
+		out.SetBasicAuth(u.Username(), password)
+	}
 	for k, v := range t.headers {
 		out.Header.Set(k, v)
 	}
