@@ -76,22 +76,28 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 			s.Sandbox = "none"
 		}
 	}
-	stdio, http := s.Command != "", s.URL != ""
-	switch {
-	case stdio && http:
-		bad(v, "has both command and url; it needs one")
-		return s, false
-	case !stdio && !http:
-		bad(v, "needs command or url")
-		return s, false
-	case stdio && (s.BearerTokenEnvVar != "" || len(s.HTTPHeaders)+len(s.EnvHTTPHeaders) > 0):
-		bad(v, "is a stdio server and cannot have HTTP headers")
-		return s, false
-	case http && (len(s.Args)+len(s.Env)+len(s.EnvVars) > 0 || s.Cwd != ""):
-		bad(v, "is an HTTP server and cannot have args, env or cwd")
+	if why := transportMistake(s); why != "" {
+		bad(v, "%s", why)
 		return s, false
 	}
 	return s, true
+}
+
+// transportMistake is what is wrong with the transport of a server, "" if
+// nothing is.
+func transportMistake(s MCPServer) string {
+	stdio, http := s.Command != "", s.URL != ""
+	switch {
+	case stdio && http:
+		return "has both command and url; it needs one"
+	case !stdio && !http:
+		return "needs command or url"
+	case stdio && (s.BearerTokenEnvVar != "" || len(s.HTTPHeaders)+len(s.EnvHTTPHeaders) > 0):
+		return "is a stdio server and cannot have HTTP headers"
+	case http && (len(s.Args)+len(s.Env)+len(s.EnvVars) > 0 || s.Cwd != ""):
+		return "is an HTTP server and cannot have args, env or cwd"
+	}
+	return ""
 }
 
 func itemsOf(v *node) []*node {

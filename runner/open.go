@@ -238,35 +238,7 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 	}
 	r.findSkills()
 	env := r.environment(conf)
-	developer := []part{}
-	if d := r.cfg.DeveloperInstructions; d != "" {
-		developer = append(developer, textPart(d))
-	}
-	if s := skill.Listing(r.state.skills); s != "" && !r.cfg.NoSkillsListing {
-		developer = append(developer, textPart(s))
-	}
-	if !r.cfg.NoPermissionsText {
-		developer = append(developer, textPart(r.Policy.PermissionsText()))
-	}
-	user := []part{}
-	if ins.Text != "" {
-		user = append(user, textPart(ins.Text))
-	}
-	if !r.cfg.NoEnvironmentContext {
-		user = append(user, textPart(env))
-	}
-
-	base := []model.Item{r.message("developer", textPart(r.instructionsText()))}
-	if len(developer) > 0 {
-		base = append(base, r.message("developer", developer...))
-	}
-	for _, x := range r.Extra {
-		base = append(base, r.message("developer", textPart(x)))
-	}
-	if len(user) > 0 {
-		base = append(base, r.message("user", user...))
-	}
-	r.state.base = base
+	r.state.base = r.contextMessages(ins.Text, env)
 	if len(r.Thread.History) == 0 {
 		r.pending(r.state.base...)
 		return nil
@@ -287,6 +259,41 @@ func (r *run) firstMessages(ctx context.Context, conf *Confinement) error {
 		r.pending(r.message("user", textPart(env)))
 	}
 	return nil
+}
+
+// contextMessages are what a new thread begins with, as far as the configuration
+// wants it: base instructions, those of the configuration, skills and rights, then
+// the project's instructions and the environment.
+func (r *run) contextMessages(instructions, env string) []model.Item {
+	developer := []part{}
+	if d := r.cfg.DeveloperInstructions; d != "" {
+		developer = append(developer, textPart(d))
+	}
+	if s := skill.Listing(r.state.skills); s != "" && !r.cfg.NoSkillsListing {
+		developer = append(developer, textPart(s))
+	}
+	if !r.cfg.NoPermissionsText {
+		developer = append(developer, textPart(r.Policy.PermissionsText()))
+	}
+	user := []part{}
+	if instructions != "" {
+		user = append(user, textPart(instructions))
+	}
+	if !r.cfg.NoEnvironmentContext {
+		user = append(user, textPart(env))
+	}
+
+	base := []model.Item{r.message("developer", textPart(r.instructionsText()))}
+	if len(developer) > 0 {
+		base = append(base, r.message("developer", developer...))
+	}
+	for _, x := range r.Extra {
+		base = append(base, r.message("developer", textPart(x)))
+	}
+	if len(user) > 0 {
+		base = append(base, r.message("user", user...))
+	}
+	return base
 }
 
 // said tells whether the newest message of that role that begins like text (its

@@ -21,7 +21,7 @@ type runFlags struct {
 	Image        []string `short:"i" sep:"," placeholder:"FILE" help:"Attach images to the prompt."`
 	Model        string   `short:"m" placeholder:"MODEL" help:"Model to use."`
 	Profile      string   `short:"p" placeholder:"NAME" help:"Profile: NAME.config.toml in CODEX_HOME, or [profiles.NAME]."`
-	Sandbox      string   `short:"s" placeholder:"MODE" help:"read-only, workspace-write or danger-full-access."`
+	Sandbox      string   `short:"s" placeholder:"MODE" help:"What commands may write: read-only (the default where nothing is configured), workspace-write or danger-full-access."`
 	Cd           string   `name:"cd" short:"C" placeholder:"DIR" help:"Working folder of the agent."`
 	AddDir       []string `sep:"none" placeholder:"DIR" help:"One more writable folder. Repeatable."`
 

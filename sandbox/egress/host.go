@@ -102,7 +102,6 @@ func parsePort(s string) (int, error) {
 //
 // each optionally with ":port". The zero Pattern matches nothing.
 type Pattern struct {
-	text string
 	name string // canonical, without the wildcard
 	self bool   // name matches
 	sub  bool   // names below match
@@ -112,7 +111,7 @@ type Pattern struct {
 // ParsePattern reads a pattern. Addresses, URLs and wildcards elsewhere are
 // errors, since they would never match what their writer had in mind.
 func ParsePattern(s string) (Pattern, error) {
-	p := Pattern{text: s, self: true}
+	p := Pattern{self: true}
 	bad := func(why string) (Pattern, error) {
 		return Pattern{}, fmt.Errorf("host pattern %q: %s", s, why)
 	}
@@ -146,9 +145,6 @@ func ParsePattern(s string) (Pattern, error) {
 	p.name = name
 	return p, nil
 }
-
-// String is the pattern as it was written.
-func (p Pattern) String() string { return p.text }
 
 // PortNamed tells whether the pattern is for one port.
 func (p Pattern) PortNamed() bool { return p.port != 0 }

@@ -119,7 +119,13 @@ func (d *fakeDNS) resolver() *net.Resolver {
 }
 
 // rules are lists of hosts that may and that must not be reached.
-type rules struct{ allow, deny []Pattern }
+type rules struct{ allow, deny []listed }
+
+// listed is a pattern as it was written.
+type listed struct {
+	Pattern
+	text string
+}
 
 // newRules parses both lists; all mistakes are in the error.
 func newRules(allow, deny []string) (*rules, error) {
@@ -127,7 +133,7 @@ func newRules(allow, deny []string) (*rules, error) {
 	var errs []error
 	for _, list := range []struct {
 		from []string
-		to   *[]Pattern
+		to   *[]listed
 	}{{allow, &r.allow}, {deny, &r.deny}} {
 		for _, s := range list.from {
 			p, err := ParsePattern(s)
@@ -135,7 +141,7 @@ func newRules(allow, deny []string) (*rules, error) {
 				errs = append(errs, err)
 				continue
 			}
-			*list.to = append(*list.to, p)
+			*list.to = append(*list.to, listed{p, s})
 		}
 	}
 	return r, errors.Join(errs...)
