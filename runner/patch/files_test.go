@@ -261,3 +261,19 @@ func TestCheckOnly(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// What is told of a file is what became of it.
+func TestOneChangePerPath(t *testing.T) {
+	for kinds, want := range map[string]Kind{
+		"add": Add, "add update": Add, "update update": Update, "delete add": Update, "delete add update": Update,
+		"update delete": Delete, "update delete add": Update, "delete": Delete,
+	} {
+		var list []PathChange
+		for _, k := range strings.Fields(kinds) {
+			list = append(list, PathChange{Path: "/f", Kind: Kind(k)})
+		}
+		if got := onePerPath(list); len(got) != 1 || got[0].Kind != want {
+			t.Errorf("%s: %+v", kinds, got)
+		}
+	}
+}

@@ -84,12 +84,29 @@ func (p *Plan) Close() { p.scope.close() }
 // Changes lists what the plan will change, sorted by path; a moved file stands
 // under its old path.
 func (p *Plan) Changes() []PathChange {
-	seen := map[string]bool{}
-	var out []PathChange
+	var list []PathChange
 	for _, st := range p.steps {
-		if !seen[st.change.Path] {
-			seen[st.change.Path] = true
-			out = append(out, st.change)
+		list = append(list, st.change)
+	}
+	return onePerPath(list)
+}
+
+// onePerPath makes one change of several to the same path, sorted by path.
+func onePerPath(list []PathChange) []PathChange {
+	at := map[string]int{}
+	var out []PathChange
+	for _, c := range list {
+		i, seen := at[c.Path]
+		if !seen {
+			at[c.Path] = len(out)
+			out = append(out, c)
+			continue
+		}
+		switch {
+		case out[i].Kind == Delete && c.Kind != Delete: // it was there and is there again
+			out[i].Kind = Update
+		case out[i].Kind == Update && c.Kind == Delete:
+			out[i].Kind = Delete
 		}
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].Path < out[j].Path })
@@ -105,17 +122,11 @@ func Named(p *Patch, workdir string) []PathChange {
 		}
 		return filepath.Join(workdir, name)
 	}
-	seen := map[string]bool{}
-	var out []PathChange
+	var list []PathChange
 	for _, c := range p.Changes {
-		path := abs(c.Path)
-		if !seen[path] {
-			seen[path] = true
-			out = append(out, PathChange{path, c.Kind, abs(c.MoveTo)})
-		}
+		list = append(list, PathChange{abs(c.Path), c.Kind, abs(c.MoveTo)})
 	}
-	sort.SliceStable(out, func(i, j int) bool { return out[i].Path < out[j].Path })
-	return out
+	return onePerPath(list)
 }
 
 // file is the state of a path after the changes verified so far.
