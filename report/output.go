@@ -30,7 +30,7 @@ type Output struct {
 func ParseOutput(arg string) (Output, error) {
 	name, path, ok := strings.Cut(arg, "=")
 	if !ok || path == "" {
-		return Output{}, &OutputError{Arg: arg, Why: "want FORMAT=PATH"}
+		return Output{}, &OutputError{Arg: arg, Why: "write it as FORMAT=PATH"}
 	}
 	if _, ok := formatNamed(name); !ok {
 		return Output{}, &OutputError{Arg: arg, Why: fmt.Sprintf("there is no report format %q", name)}

@@ -37,7 +37,7 @@ func placeOf(path string) (place, error) {
 	fi, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if link, err := os.Lstat(path); err == nil && link.Mode()&fs.ModeSymlink != 0 {
-			return place{}, errors.New("a link that leads to nothing")
+			return place{}, errors.New("it is a link that leads to nothing")
 		}
 		if special(path) {
 			return place{}, fs.ErrNotExist
@@ -52,7 +52,7 @@ func placeOf(path string) (place, error) {
 		return place{}, errText(err)
 	}
 	if fi.IsDir() {
-		return place{}, errors.New("a folder")
+		return place{}, errors.New("it is a folder")
 	}
 	if special(path) {
 		return place{path: path, direct: true, seen: fi}, nil
@@ -95,12 +95,12 @@ func (o *outFiles) hold(path string) error {
 	}
 	at, err := placeOf(path)
 	if err != nil {
-		return fmt.Errorf("cannot be written: %w", err)
+		return fmt.Errorf("it cannot be written: %w", err)
 	}
 	h := &heldPlace{place: at}
 	if !special(at.path) {
 		if o.inTree(path) && !o.inTree(at.path) {
-			return fmt.Errorf("is a link in the workspace that leads out of it, to %s; name that path instead", at.path)
+			return fmt.Errorf("it is a link in the workspace that leads out of it, to %s; name that path instead", at.path)
 		}
 		if h.root, err = os.OpenRoot(filepath.Dir(at.path)); err != nil {
 			return errText(err)

@@ -111,7 +111,7 @@ func (set *sinkSet) hold(flag, path string) error {
 
 func (set *sinkSet) claim(flag, real string) error {
 	if other, ok := set.places[real]; ok && other != flag {
-		return fmt.Errorf("is written by %s already; name another file", other)
+		return fmt.Errorf("it is written by %s already; name another file", other)
 	}
 	if set.places == nil {
 		set.places = map[string]string{}
@@ -219,7 +219,7 @@ func (s *session) openReportDir(set *sinkSet, o *report.Options) error {
 			flag = "--events"
 		}
 		if err := set.hold(flag, out.Path); err != nil {
-			return usageError("--report-dir %s: %s %v", f.ReportDir, filepath.Base(out.Path), err)
+			return usageError("--report-dir %s: %s: %v", f.ReportDir, filepath.Base(out.Path), err)
 		}
 		if out.Path != log {
 			o.Outputs = append(o.Outputs, out)
