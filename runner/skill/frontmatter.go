@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,8 +11,9 @@ import (
 // frontMatter reads name and description from the block between two lines of
 // three dashes at the top of a SKILL.md. It understands the part of YAML that
 // such blocks are made of: plain, quoted and block scalars at the top level.
-// Deeper structures belong to other readers and are passed over.
-func frontMatter(text string) (name, description string, err error) {
+// Deeper structures belong to other readers and are passed over. A skill that
+// gives no name has its folder's.
+func frontMatter(text, folder string) (name, description string, err error) {
 	text = strings.TrimPrefix(text, "\uFEFF")
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	if strings.TrimRight(lines[0], " \t") != "---" {
@@ -31,7 +33,7 @@ func frontMatter(text string) (name, description string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	name, description = oneLine(fields["name"]), oneLine(fields["description"])
+	name, description = cmp.Or(oneLine(fields["name"]), folder), oneLine(fields["description"])
 	switch {
 	case name == "":
 		return "", "", errors.New("its front matter has no name")

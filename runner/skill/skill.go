@@ -30,7 +30,8 @@ type Options struct {
 	Cwd         string
 	// Trusted allows skills of the project; otherwise they are only reported.
 	Trusted  bool
-	Disabled []string // names
+	// Disabled are names, and paths of SKILL.md files or their folders.
+	Disabled []string
 }
 
 // Scopes of skills.
@@ -188,17 +189,35 @@ func (f *finder) consider(p place, path string, o Options) {
 		return
 	}
 	s := Skill{Path: path, Scope: p.scope}
-	if s.Name, s.Description, err = frontMatter(text); err != nil {
+	if s.Name, s.Description, err = frontMatter(text, filepath.Base(filepath.Dir(path))); err != nil {
 		f.note("skill_invalid", path, fmt.Sprintf("%s was left out: %v", path, err))
 		return
 	}
-	if slices.Contains(o.Disabled, s.Name) {
+	if s.isOne(o.Disabled) {
 		return
 	}
 	if old, ok := f.byName[s.Name]; ok {
 		f.note("skill_shadowed", old.Path, fmt.Sprintf("%s was left out: %s has the same name %q and is nearer", old.Path, path, s.Name))
 	}
 	f.byName[s.Name] = s
+}
+
+// isOne tells whether list has the skill by its name or by where it is.
+func (s Skill) isOne(list []string) bool {
+	return slices.ContainsFunc(list, func(one string) bool {
+		if one == s.Name {
+			return true
+		}
+		if !filepath.IsAbs(one) {
+			return false
+		}
+		real, err := filepath.EvalSymlinks(one)
+		if err != nil {
+			return false
+		}
+		mine, err := filepath.EvalSymlinks(s.Path)
+		return err == nil && (real == mine || real == filepath.Dir(mine))
+	})
 }
 
 func within(dir, path string) bool {

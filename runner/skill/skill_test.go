@@ -85,6 +85,15 @@ func TestFind(t *testing.T) {
 	if skills, _ = Find(o); names(skills) != "peel/user slice/user stew/project" {
 		t.Errorf("with two disabled: %s", names(skills))
 	}
+	// By place, as the configuration may name them: the file, or its folder through a link.
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(o.Home, "skills"), link); err != nil {
+		t.Fatal(err)
+	}
+	o.Disabled = []string{filepath.Join(o.SystemDir, "skills/audit/SKILL.md"), filepath.Join(link, "pack/peel"), "/no/where/SKILL.md"}
+	if skills, _ = Find(o); names(skills) != "core/project slice/user stew/project" {
+		t.Errorf("with two disabled by their place: %s", names(skills))
+	}
 }
 
 func TestUntrustedProject(t *testing.T) {
@@ -101,7 +110,7 @@ func TestWhatIsLeftOutIsSaid(t *testing.T) {
 	at := func(name string) string { return filepath.Join(o.ProjectRoot, ".codex/skills", name, "SKILL.md") }
 	put(t, at("plain"), "no front matter\n")
 	put(t, at("open"), "---\nname: open\ndescription: x\n")
-	put(t, at("nameless"), "---\ndescription: x\n---\n")
+	put(t, at("name less"), "---\ndescription: x\n---\n")
 	put(t, at("mute"), "---\nname: mute\n---\n")
 	put(t, at("path"), skillText("../x", "A path."))
 	put(t, at("huge"), skillText("huge", "x")+strings.Repeat("x", maxFile))
@@ -146,12 +155,13 @@ func TestFrontMatter(t *testing.T) {
 		{"---\nname: a\ndescription: \"tab\\t\\u00e9 \\\"x\\\"\"\nmetadata:\n  name: other\n  description: other\ntags: [x, y]\nlist:\n- name: z\n---\n", "a", "tab é \"x\""},
 		{"---\nname: a\ndescription: continued\n  on the next line\n---\n", "a", "continued on the next line"},
 		{"---\nname: ns:a_1\ndescription: " + strings.Repeat("é", 600) + "\n---\n", "ns:a_1", strings.Repeat("é", 510) + "…"},
+		{"---\ndescription: x\n---\n", "folder", "x"}, {"---\nname:\ndescription: x\n---\n", "folder", "x"},
 		{"", "", ""}, {"---", "", ""}, {"---\n---\n", "", ""}, {"--- x\nname: a\n---", "", ""},
 		{"---\nname: a\ndescription: 'open\n---\n", "", ""}, {"---\nname: a\njust words\ndescription: x\n---\n", "", ""},
 		{"---\nname: a b\ndescription: x\n---\n", "", ""}, {"---\nname: -a\ndescription: x\n---\n", "", ""},
 		{"---\nname: a\ndescription: \"\\q\"\n---\n", "", ""}, {"---\nname: a\ndescription: {x: y}\n---\n", "", ""},
 	} {
-		name, description, err := frontMatter(c.in)
+		name, description, err := frontMatter(c.in, "folder")
 		if name != c.name || description != c.description || (err == nil) != (c.name != "") {
 			t.Errorf("%q: %q, %q, %v", c.in, name, description, err)
 		}
@@ -209,7 +219,7 @@ func FuzzFrontMatter(f *testing.F) {
 	f.Add(skillText("a", "b"))
 	f.Add("---\nname: \"a\\\"\ndescription: >\n x\n---\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		name, description, err := frontMatter(strings.ToValidUTF8(text, ""))
+		name, description, err := frontMatter(strings.ToValidUTF8(text, ""), "folder")
 		if err != nil {
 			return
 		}
