@@ -33,25 +33,21 @@ type key struct {
 
 // configKeys are all keys of config.toml but those inside a profile.
 func configKeys() []key {
-	refused := key{path: "profile", typ: "string", doc: "Refused: choose a profile with --profile."}
-	return append(sharedKeys(), refused)
+	refused := []key{{path: "profile", typ: "string", doc: "Refused: choose a profile with --profile."}}
+	return slices.Concat(modelKeys(), sandboxKeys(), extensionKeys(), telemetryKeys(), ownKeys(), unusedKeys(), refused)
 }
 
 // profileKeys are the keys inside profiles.NAME: all the others but projects and
 // what chooses a profile.
 func profileKeys() []key {
-	keys := slices.DeleteFunc(sharedKeys(), func(k key) bool {
+	keys := slices.DeleteFunc(configKeys(), func(k key) bool {
 		root, _, _ := strings.Cut(k.path, ".")
-		return root == "projects"
+		return root == "projects" || root == "profile"
 	})
 	for i := range keys {
 		keys[i].project, keys[i].def = ignored, nil
 	}
 	return keys
-}
-
-func sharedKeys() []key {
-	return slices.Concat(modelKeys(), sandboxKeys(), extensionKeys(), telemetryKeys(), ownKeys(), unusedKeys())
 }
 
 func modelKeys() []key {
