@@ -246,7 +246,7 @@ func (c *Confinement) openPrivate(s policy.SandboxConfig, o ConfineOptions) erro
 	if err := os.MkdirAll(filepath.Join(c.private, "tmp"), 0o700); err != nil {
 		return fmt.Errorf("sandbox: the private folder of commands: %w", err)
 	}
-	c.Spec.Write = append(c.Spec.Write, c.private)
+	c.Spec.Write, c.Spec.Plain = append(c.Spec.Write, c.private), []string{c.private}
 	if ownTmp {
 		c.tmp = filepath.Join(c.private, "tmp")
 	}

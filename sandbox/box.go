@@ -340,17 +340,16 @@ func (t *tmpFolder) make(s *Spec) error {
 		t.path = dir
 		return err
 	}
-	base := s.Private
-	if base == "" {
-		base = "/tmp"
+	var inner string
+	var err error
+	if s.Private != "" { // which keeps others out already
+		inner, err = os.MkdirTemp(s.Private, "tmp-")
+		t.made = inner
+	} else if t.made, err = os.MkdirTemp("/tmp", "nightshift-"); err == nil {
+		inner = filepath.Join(t.made, "tmp")
+		err = os.Mkdir(inner, 0o700)
 	}
-	outer, err := os.MkdirTemp(base, "nightshift-")
 	if err != nil {
-		return fmt.Errorf("sandbox: a private /tmp: %w", err)
-	}
-	t.made = outer
-	inner := filepath.Join(outer, "tmp")
-	if err := os.Mkdir(inner, 0o700); err != nil {
 		return fmt.Errorf("sandbox: a private /tmp: %w", err)
 	}
 	// As /tmp is everywhere; the folder around it keeps others out.

@@ -21,15 +21,16 @@ import (
 // can commit when its git folder is a root too.
 
 // findProtected fills r.protect and r.hold.
-func (r *resolved) findProtected(names, keep []string) error {
+func (r *resolved) findProtected(s *Spec) error {
+	names := s.ProtectNames
 	var missing []Support
 	refuse := func(p, why, hint string) {
 		missing = append(missing, Support{Guarantee: WritesConfined, Name: WritesConfined.String(),
 			Why: p + " " + why, Hint: hint})
 	}
 	for _, root := range r.write {
-		if r.insideGitFolder(root) {
-			continue // a git folder made writable by name
+		if r.insideGitFolder(root) || slices.Contains(s.Plain, root) {
+			continue // a git folder made writable by name, or one that is nobody's
 		}
 		for _, name := range names {
 			p := filepath.Join(root, name)
@@ -62,7 +63,7 @@ func (r *resolved) findProtected(names, keep []string) error {
 	if len(missing) > 0 {
 		return &UnsupportedError{Missing: missing}
 	}
-	for _, p := range keep {
+	for _, p := range s.Keep {
 		if real, err := filepath.EvalSymlinks(p); err == nil {
 			r.protectPath(real)
 		}

@@ -59,7 +59,7 @@ func resolve(s *Spec) (*resolved, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if err := r.findProtected(s.ProtectNames, s.Keep); err != nil {
+	if err := r.findProtected(s); err != nil {
 		return nil, err
 	}
 	return r, r.findVisible(s)

@@ -158,6 +158,9 @@ type Spec struct {
 	// every writable root (".git", ".codex", ".agents", ".aws"), with the git
 	// folders they point to, unless such a path is itself listed in Write.
 	ProtectNames []string
+	// Plain are those of Write that hold nothing of the user's and go with the run:
+	// ProtectNames are names like others in them.
+	Plain []string
 	// Keep are single paths in writable roots that stay as they are: readable,
 	// neither changed nor replaced. A missing path is not an error and is not kept.
 	Keep []string

@@ -162,3 +162,16 @@ func TestNoSide(t *testing.T) {
 		}
 	}
 }
+
+// In a folder that is nobody's, names are names; in others they stay protected.
+func TestPlainRoot(t *testing.T) {
+	_, ws, out := world(t)
+	b := openBox(t, Spec{Workspace: ws, Write: []string{out}, Plain: []string{out}, ProtectNames: protectNames})
+	got, _ := sh(t, b, "for d in "+ws+" "+out+"; do for n in .git .codex; do mkdir -p $d/$n && echo x > $d/$n/made && echo $d/$n; done 2>/dev/null; done")
+	if want := out + "/.git\n" + out + "/.codex"; strings.TrimSpace(got) != want {
+		t.Errorf("commands could make\n%s, not\n%s", got, want)
+	}
+	if entries, err := os.ReadDir(ws); err != nil || len(entries) != 4 {
+		t.Errorf("placeholders in the workspace: %v %v", entries, err)
+	}
+}

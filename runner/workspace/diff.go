@@ -175,7 +175,7 @@ func (s *scope) binaryPatch(ctx context.Context, text []byte, files []event.File
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err := os.WriteFile(name, append(append(old, '\n'), binaryAttributes(text, files, s.prefix)...), 0o600); err != nil {
+	if err := s.view.write("info/attributes", append(append(old, '\n'), binaryAttributes(text, files, s.prefix)...)); err != nil {
 		return nil, err
 	}
 	c := s.comparison("-p")

@@ -25,6 +25,8 @@ type view struct {
 	source Facts    // the repository; GitDir "" outside git
 	deny   []string // what git cannot read in its sandbox
 	own    []string // files that the run itself writes
+	// alternate is the folder of the repository's objects, unless a file names it.
+	alternate string
 	// index is what the user's index looked like when it was copied.
 	index signature
 	// Of the settings: the hash of the repository, whether a file of the user's
@@ -58,7 +60,7 @@ var carried = map[string]bool{
 // newView makes the private git folder at dir for the work tree root.
 func (d *Dir) newView(ctx context.Context, source Facts, root, dir string) (*view, error) {
 	v := &view{git: d.git(), root: root, dir: dir, source: source, deny: d.o.Spec.Deny, own: d.o.Own}
-	for _, sub := range []string{"objects/info", "refs", "info"} {
+	for _, sub := range []string{"objects", "refs"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, err
 		}
@@ -72,17 +74,10 @@ func (d *Dir) newView(ctx context.Context, source Facts, root, dir string) (*vie
 		files["HEAD"] = source.Commit + "\n" // what git status compares with
 	}
 	if source.GitDir != "" {
-		files["objects/info/alternates"] = quoteAlternate(filepath.Join(source.CommonDir, "objects"))
-		for name, from := range map[string]string{
-			"info/exclude": source.CommonDir, "info/attributes": source.CommonDir, "info/sparse-checkout": source.GitDir,
-		} {
-			if text, err := readBounded(filepath.Join(from, name), maxInfoFile); err == nil {
-				files[name] = string(text)
-			}
-		}
+		v.carryFiles(files)
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		if err := v.write(name, []byte(text)); err != nil {
 			return nil, err
 		}
 	}
@@ -92,6 +87,47 @@ func (d *Dir) newView(ctx context.Context, source Facts, root, dir string) (*vie
 		}
 	}
 	return v, nil
+}
+
+// carryFiles adds what the repository has besides its settings. Files that say
+// nothing, as every new repository has one, are left out.
+func (v *view) carryFiles(files map[string]string) {
+	objects := filepath.Join(v.source.CommonDir, "objects")
+	if strings.ContainsAny(objects, ":\"\\\n") { // a list of folders in a variable has marks of its own
+		files["objects/info/alternates"] = quoteAlternate(objects)
+	} else {
+		v.alternate = objects
+	}
+	for name, from := range map[string]string{
+		"info/exclude": v.source.CommonDir, "info/attributes": v.source.CommonDir, "info/sparse-checkout": v.source.GitDir,
+	} {
+		text, err := readBounded(filepath.Join(from, name), maxInfoFile)
+		if err == nil && !onlyComments(string(text)) {
+			files[name] = string(text)
+		}
+	}
+}
+
+func onlyComments(text string) bool {
+	for line := range strings.Lines(text) {
+		if line != "\n" && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// write makes a file of the private git folder.
+func (v *view) write(name string, text []byte) error {
+	file := filepath.Join(v.dir, name)
+	err := os.WriteFile(file, text, 0o600)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o600)
 }
 
 const (
@@ -260,6 +296,7 @@ func (v *view) call(stdin string, args ...string) call {
 	return call{
 		args: args, stdin: stdin, dir: v.root,
 		env: []string{
+			"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + v.alternate,
 			"GIT_DIR=" + v.dir, "GIT_WORK_TREE=" + v.root, "GIT_CONFIG_GLOBAL=/dev/null",
 			"GIT_OBJECT_DIRECTORY=" + filepath.Join(v.dir, "objects"),
 			"GIT_INDEX_FILE=" + v.indexFile(),

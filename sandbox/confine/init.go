@@ -52,7 +52,8 @@ type initProcess struct {
 	limits       Limits // clamped to what the init itself may use
 	watch        *watcher
 	keep         *keeper // nil without mounts
-	side         int     // the open folder of requests with Side, or -1
+	room         [scripts][]call
+	side         int // the open folder of requests with Side, or -1
 
 	mu      sync.Mutex
 	running map[uint32]int // supervisor by command

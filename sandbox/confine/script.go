@@ -28,9 +28,24 @@ type streams struct{ in, out, err int }
 // runs out.
 const oomScore = "500"
 
+// The scripts of one command. Their calls are copied into its arena, so the room
+// for them serves the next one again.
+const (
+	ofSupervisor = iota
+	ofCommand
+	ofAfter
+	scripts
+)
+
+// script begins one of the scripts of a command.
+func (in *initProcess) script(a *arena, which int) *script {
+	room := in.room[which][:0]
+	return &script{a: a, calls: room, names: make([]string, 0, cap(room))}
+}
+
 // commandScript is what the process that becomes the command does.
 func (in *initProcess) commandScript(a *arena, r *Request, st streams, tty bool, ruleset int) *script {
-	s := &script{a: a}
+	s := in.script(a, ofCommand)
 	s.do("setsid", unix.SYS_SETSID)
 	if tty {
 		s.do("taking the terminal", unix.SYS_IOCTL, uintptr(st.in), unix.TIOCSCTTY, 0)
@@ -194,7 +209,7 @@ func (s *script) exec(r *Request) {
 
 // supervisorScript is what a supervisor does before it forks the command.
 func (in *initProcess) supervisorScript(a *arena, side bool) *script {
-	s := &script{a: a}
+	s := in.script(a, ofSupervisor)
 	if !in.plan.Namespaces {
 		s.do("becoming the reaper of orphans", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 		// The thread that forks is the init's first and lives as long as it. Which
@@ -227,7 +242,7 @@ func (in *initProcess) supervisorScript(a *arena, side bool) *script {
 // afterScript is what a supervisor does once the command runs: it keeps the
 // control socket and nothing else.
 func (in *initProcess) afterScript(a *arena) *script {
-	s := &script{a: a}
+	s := in.script(a, ofAfter)
 	control := uintptr(in.controlFD)
 	if haveCloseRange() {
 		if control > 0 {

@@ -76,6 +76,9 @@ func (in *initProcess) start(r Request, fds []int) {
 func (in *initProcess) family(a *arena, r *Request, groupFD int, sup, cmd, after *script) *family {
 	f := family{control: uintptr(in.controlFD), mask: ^uint64(0), tick: unix.Timespec{Nsec: 1e6}}
 	f.msg.ID = r.ID
+	for which, s := range []*script{ofSupervisor: sup, ofCommand: cmd, ofAfter: after} {
+		in.room[which] = s.calls
+	}
 	f.prepare, f.nPrepare = sup.store()
 	f.command, f.nCommand = cmd.store()
 	f.after, f.nAfter = after.store()

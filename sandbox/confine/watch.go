@@ -4,6 +4,7 @@ package confine
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -104,25 +105,18 @@ func (w *watcher) busy() bool {
 	if w.running == 0 {
 		return false
 	}
-	if w.memory > 0 || w.procs > 0 || w.disk > 0 {
-		return true
-	}
-	for _, l := range w.limits {
-		if l.MemoryBytes > 0 || l.Processes > 0 {
-			return true
-		}
-	}
-	return false
+	return w.disk > 0 || w.counts(w.limits)
 }
 
 // look compares and kills.
 func (w *watcher) look() {
 	w.mu.Lock()
-	free, limits := w.free, make(map[uint32]Limits, len(w.limits))
-	for id, l := range w.limits {
-		limits[id] = l
-	}
+	free, limits := w.free, maps.Clone(w.limits)
 	w.mu.Unlock()
+	w.lookAtDisks(free, limits)
+	if !w.counts(limits) {
+		return // /proc holds every process of the machine's, where it is the outer one
+	}
 	uses := w.in.uses()
 	total := use{}
 	most := func(by func(use) int64) (worst uint32) {
@@ -158,14 +152,32 @@ func (w *watcher) look() {
 	if w.procs > 0 && total.procs > w.procs {
 		w.kill(most(func(u use) int64 { return u.procs }), killedProcesses)
 	}
+}
+
+// lookAtDisks kills everybody when a file system has lost too much: who did it
+// cannot be told.
+func (w *watcher) lookAtDisks(free []space, running map[uint32]Limits) {
 	for i, now := range freeSpace(w.disks) {
 		if w.disk > 0 && i < len(free) && free[i].wasted(now, w.disk) {
-			for id := range uses {
+			for id := range running {
 				w.kill(id, killedDisk)
 			}
-			break
+			return
 		}
 	}
+}
+
+// counts tells whether memory or processes must be looked at.
+func (w *watcher) counts(limits map[uint32]Limits) bool {
+	if w.memory > 0 || w.procs > 0 {
+		return true
+	}
+	for _, l := range limits {
+		if l.MemoryBytes > 0 || l.Processes > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *watcher) kill(id uint32, reason uint32) {
