@@ -38,7 +38,8 @@ const stopBound = 15 * time.Second
 const leaveBound = 2 * time.Second
 
 // initEnv is the environment of the init. Commands never see its process, but
-// nothing of the runner's belongs there anyway.
+// nothing of the runner's belongs there anyway. It waits, mostly: a second thread
+// that runs Go would cost memory and wake-ups for nothing.
 var initEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=single"}
 
 // allNamespaces are those of a confined init besides the user namespace.

@@ -116,13 +116,7 @@ func fork(f *family) (int, error) {
 
 // reap waits until the supervisor, and with it its pid namespace, is gone.
 func (in *initProcess) reap(id uint32, pid int, f *family, a *arena, names [2][]string) {
-	// WNOWAIT keeps the number taken until nobody can signal it any more.
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			break
-		}
-	}
+	awaitEnd(pid)
 	var ws unix.WaitStatus
 	var ru unix.Rusage
 	in.mu.Lock()
@@ -144,6 +138,32 @@ func (in *initProcess) reap(id uint32, pid int, f *family, a *arena, names [2][]
 	}
 	if err := a.release(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// awaitEnd waits until a child has ended, and leaves its number taken: nobody else
+// may be signalled by it. With a descriptor of the process no thread waits, nor is
+// one needed to take its place.
+func awaitEnd(pid int) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err == nil {
+		f := os.NewFile(uintptr(fd), "process")
+		defer f.Close()
+		if c, err := f.SyscallConn(); err == nil && c.Read(func(uintptr) bool { return ended(pid, unix.WNOHANG) }) == nil {
+			return
+		}
+	}
+	ended(pid, 0)
+}
+
+// ended tells whether a child has ended, or waits for it.
+func ended(pid, options int) bool {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|options, nil)
+		if err != unix.EINTR {
+			return err != nil || info.Signo != 0
+		}
 	}
 }
 
