@@ -75,8 +75,11 @@ func printErrors(w io.Writer, err error, said map[string]bool) {
 		}
 		return
 	}
-	// One sentence around several is one error.
-	fmt.Fprintf(w, "error: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	text := err.Error()
+	if many := (interface{ Unwrap() []error })(nil); errors.As(err, &many) {
+		text = strings.ReplaceAll(text, "\n", "; ") // one sentence around several is one error
+	}
+	fmt.Fprintf(w, "error: %s\n", text)
 	var h hinter
 	if errors.As(err, &h) {
 		printHint(w, h, said)
