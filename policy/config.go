@@ -45,8 +45,9 @@ type Config struct {
 	// OutputTokens is the most the model sees of one tool's output, in tokens
 	// (tool_output_token_limit); PollTimeout the longest wait for a session
 	// (background_terminal_max_timeout). 0: the tools' defaults.
-	OutputTokens int64
-	PollTimeout  time.Duration
+	OutputTokens  int64
+	PollTimeout   time.Duration
+	HideReasoning bool // hide_agent_reasoning: in the text for people
 	// What the context of a run leaves out.
 	NoEnvironmentContext, NoPermissionsText, NoSkillsListing bool
 

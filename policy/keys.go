@@ -117,6 +117,7 @@ func modelKeys() []key {
 		{path: "background_terminal_max_timeout", typ: "int", project: free, doc: "Longest wait for a running command in milliseconds, at least 5000; 300000."},
 		{path: "include_environment_context", typ: "bool", def: true, project: free, doc: "Tell the model about folder, shell and date."},
 		{path: "include_permissions_instructions", typ: "bool", def: true, project: free, doc: "Tell the model what the policy permits."},
+		{path: "hide_agent_reasoning", typ: "bool", def: false, project: free, doc: "Leave the model's reasoning out of the text for people."},
 		{path: "tools_view_image", typ: "bool", project: free, doc: "Older name of tools.view_image."},
 		{path: "tools.update_plan.enabled", typ: "bool", def: false, project: free, doc: "Offer the tool update_plan."},
 		{

@@ -31,7 +31,7 @@ func unusedKeys() []key {
 	add("Setting of other systems.", "any", "windows", "windows_wsl_setup_acknowledged", "ghost_snapshot")
 	add("There is no history file.", "any", "history")
 	add("Setting of the interactive program.", "bool",
-		"hide_agent_reasoning", "show_raw_agent_reasoning", "disable_paste_burst", "check_for_update_on_startup",
+		"show_raw_agent_reasoning", "disable_paste_burst", "check_for_update_on_startup",
 		"suppress_unstable_features_warning", "experimental_use_unified_exec_tool", "experimental_use_freeform_apply_patch",
 		"include_apply_patch_tool", "include_apps_instructions", "include_collaboration_mode_instructions",
 		"model_supports_reasoning_summaries",

@@ -133,6 +133,7 @@ func (b *builder) instructions() {
 	if ms := b.integer(0, "background_terminal_max_timeout"); ms > 0 {
 		c.PollTimeout = time.Duration(min(ms, math.MaxInt32)) * time.Millisecond
 	}
+	c.HideReasoning = b.boolean(false, "hide_agent_reasoning")
 	c.NoEnvironmentContext = !b.boolean(true, "include_environment_context")
 	c.NoPermissionsText = !b.boolean(true, "include_permissions_instructions")
 	c.NoSkillsListing = !b.boolean(true, "skills", "include_instructions")

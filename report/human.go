@@ -28,6 +28,8 @@ type HumanOptions struct {
 	// OutputBytes caps the output shown of one command (0: 16 KiB, half from
 	// either end). The event log has the rest.
 	OutputBytes int
+	// HideReasoning leaves out what the model says of its thinking.
+	HideReasoning bool
 }
 
 // Human writes the run as text, for stderr. Every byte from outside goes
@@ -64,6 +66,14 @@ func NewHuman(w io.Writer, o HumanOptions) *Human {
 		o.OutputBytes = 16 << 10
 	}
 	return &Human{o: o, w: w, started: map[string]time.Time{}}
+}
+
+// HideReasoning is the option of that name, for a configuration that is read
+// after the first words were written.
+func (h *Human) HideReasoning() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.o.HideReasoning = true
 }
 
 // Handle writes what there is to say about the record.

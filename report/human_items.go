@@ -41,7 +41,7 @@ func (h *Human) itemCompleted(r event.Record, it event.Item) string {
 		}
 		return h.paint(styleModel, "agent") + "\n" + h.block(d.Text)
 	case event.Reasoning:
-		if h.o.Brief {
+		if h.o.Brief || h.o.HideReasoning {
 			return ""
 		}
 		return h.paint(styleDim, "reasoning") + "\n" + h.block(d.Text)

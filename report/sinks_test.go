@@ -341,3 +341,23 @@ func TestWireGivesNoOrders(t *testing.T) {
 		t.Errorf("%q, %v", line.Item.Text, err)
 	}
 }
+
+// A configuration may leave the model's reasoning out of the text for people.
+func TestHideReasoning(t *testing.T) {
+	for _, hide := range []bool{false, true} {
+		var b bytes.Buffer
+		h := NewHuman(&b, HumanOptions{})
+		if hide {
+			h.HideReasoning()
+		}
+		log := event.NewLog(nil, nil, h)
+		log.Complete("", event.Reasoning{Text: "a thought"})
+		log.Complete("", event.AgentMessage{Text: "an answer"})
+		if err := log.Finish(t.Context(), event.RunCompleted{}); err != nil {
+			t.Fatal(err)
+		}
+		if out := b.String(); strings.Contains(out, "a thought") == hide || !strings.Contains(out, "an answer") {
+			t.Errorf("hide %v: %q", hide, out)
+		}
+	}
+}

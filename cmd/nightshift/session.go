@@ -165,6 +165,9 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	if err := s.loadPolicy(); err != nil {
 		return nil, err
 	}
+	if s.policy.Config().HideReasoning && s.sinks.human != nil {
+		s.sinks.human.HideReasoning()
+	}
 	prompt, err := s.readPrompt(src)
 	if err != nil {
 		return nil, err

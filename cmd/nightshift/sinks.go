@@ -65,7 +65,7 @@ func (s *session) openSinks() (*sinkSet, error) {
 		s.log.Attach(report.NewFinal(rt.stdout))
 	}
 	if !s.silent {
-		set.human = &mutable{Sink: report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(f.Color), Progress: isTerminal(rt.stderr) && !f.JSON,
+		set.human = &mutable{Human: report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(f.Color), Progress: isTerminal(rt.stderr) && !f.JSON,
 			Heartbeat: heartbeat, Brief: f.JSON})}
 		s.log.Attach(set.human)
 	}
@@ -305,7 +305,7 @@ func (set *sinkSet) mute() {
 // mutable is a sink that can be switched off. The log calls it under its lock,
 // and mute is called while nothing else emits.
 type mutable struct {
-	event.Sink
+	*report.Human
 	off bool
 }
 
@@ -314,7 +314,7 @@ func (m *mutable) Handle(r event.Record) error {
 	if m.off {
 		return nil
 	}
-	return m.Sink.Handle(r)
+	return m.Human.Handle(r)
 }
 
 // onFinish registers something to close after the log.
