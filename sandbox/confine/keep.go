@@ -68,6 +68,12 @@ func (k *keeper) check() error {
 	}
 	still := k.late[:0]
 	for _, name := range k.late {
+		// There are many, looked at before each command: the cheapest call first.
+		var st unix.Stat_t
+		if unix.Lstat(name, &st) == unix.ENOENT {
+			still = append(still, name)
+			continue
+		}
 		fd, err := OpenNoLinks(unix.AT_FDCWD, name)
 		if err != nil {
 			still = append(still, name)
