@@ -33,8 +33,15 @@ func exitSilently(code int) error {
 	return exitError{code: code}
 }
 
-// usageError marks what the user typed wrongly: exit code 2.
+// usageError marks what the user typed wrongly: exit code 2. An input whose
+// reading a signal ended is no mistake of the user: the signal is returned.
 func usageError(format string, args ...any) error {
+	for _, arg := range args {
+		var sig runner.SignalError
+		if err, ok := arg.(error); ok && errors.As(err, &sig) {
+			return sig
+		}
+	}
 	return exitError{code: runner.ExitUsage, err: fmt.Errorf(format, args...)}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,5 +35,35 @@ func TestSilentPipes(t *testing.T) {
 				t.Errorf("exit %d\n%s", r.code, r.stderr)
 			}
 		})
+	}
+}
+
+// TestSignalWhileReading: a signal that comes while an input is awaited ends
+// the process as a signal, not as a mistake in the input.
+func TestSignalWhileReading(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := process{
+		args: []string{"batch", "--tasks", pipe, "--out", filepath.Join(dir, "out")},
+		dir:  dir, timeout: time.Minute, env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin"},
+		send: func(ctx context.Context, child *os.Process) {
+			for ctx.Err() == nil { // without a reader the open fails at once
+				w, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+				if err == nil {
+					_ = child.Signal(syscall.SIGTERM)
+					<-ctx.Done()
+					_ = w.Close()
+					return
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		},
+	}
+	if r := p.run(t); r.code != 143 || string(r.stderr) != "error: interrupted by SIGTERM\n" {
+		t.Errorf("exit %d\n%s", r.code, r.stderr)
 	}
 }
