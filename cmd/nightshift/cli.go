@@ -142,6 +142,9 @@ func parseError(err error, words []string) error {
 	switch {
 	case len(words) > 0 && !strings.HasPrefix(words[0], "-") && !knownCommand(words[0]):
 		text = fmt.Sprintf("there is no command %q", words[0])
+		if instead := insteadOf(words[0]); instead != "" {
+			hint = instead
+		}
 	case strings.HasPrefix(text, "expected one of"):
 		text = fmt.Sprintf("%s needs a command: %s", command, strings.Join(subcommands(words), ", "))
 	case strings.HasPrefix(text, "<") || strings.HasPrefix(text, "[<"): // an argument with fixed values
@@ -154,6 +157,25 @@ func parseError(err error, words []string) error {
 		hint = "a prompt is one argument: quote it; " + hint
 	}
 	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), hint}}
+}
+
+// insteadOf tells who types a command of the reference what there is here.
+func insteadOf(command string) string {
+	switch command {
+	case "login", "logout":
+		return "a run takes its credential from CODEX_API_KEY or from auth.json: `nightshift auth import < auth.json` stores a login, `nightshift auth status` tells what a run would use"
+	case "execpolicy":
+		return "`nightshift policy check --rules FILE -- COMMAND` decides on a command"
+	case "features":
+		return "`nightshift policy explain` tells every value of the configuration, and where it comes from"
+	case "mcp":
+		return "servers stand in [mcp_servers.NAME] of config.toml"
+	case "apply":
+		return "`--report-dir DIR` writes changes.patch, for `git apply`"
+	case "app-server", "mcp-server", "cloud", "app", "remote-control":
+		return "this program runs one task and ends: `nightshift exec`"
+	}
+	return ""
 }
 
 // commandPath are the words that name the command, "policy lint" for one.
