@@ -80,6 +80,7 @@ type outFiles struct {
 	tree   []string
 	ending *ending // when a pipe that nobody reads is given up
 	held   map[string]*heldPlace
+	tried  []fs.FileInfo // folders that can be written
 }
 
 // heldPlace is a place and its folder.
@@ -105,7 +106,7 @@ func (o *outFiles) hold(path string) error {
 		if h.root, err = os.OpenRoot(filepath.Dir(at.path)); err != nil {
 			return errText(err)
 		}
-		if err := h.probe(); err != nil {
+		if err := o.try(h); err != nil {
 			return errors.Join(errText(err), h.root.Close())
 		}
 		h.sweep()
@@ -114,6 +115,22 @@ func (o *outFiles) hold(path string) error {
 		o.held = map[string]*heldPlace{}
 	}
 	o.held[path] = h
+	return nil
+}
+
+// try finds out whether the place's folder can be written, once for each folder.
+func (o *outFiles) try(h *heldPlace) error {
+	if h.direct {
+		return nil
+	}
+	folder, err := h.root.Stat(".")
+	if err != nil || slices.ContainsFunc(o.tried, func(f fs.FileInfo) bool { return os.SameFile(f, folder) }) {
+		return err
+	}
+	if err := h.probe(); err != nil {
+		return err
+	}
+	o.tried = append(o.tried, folder)
 	return nil
 }
 
@@ -205,9 +222,6 @@ func (h *heldPlace) base() string { return filepath.Base(h.path) }
 const probePrefix = ".nightshift-probe-"
 
 func (h *heldPlace) probe() error {
-	if h.direct {
-		return nil
-	}
 	name := probePrefix + rand.Text()
 	f, err := h.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -284,3 +284,37 @@ func TestOutputSweptByOthers(t *testing.T) {
 		t.Errorf("left in the folder: %v (%v)", left, err)
 	}
 }
+
+// Each folder is tried once, however many files are to lie in it: making and
+// removing files is slow where many runs do it.
+func TestFoldersAreTriedOnce(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(one, link); err != nil {
+		t.Fatal(err)
+	}
+	var o outFiles
+	for _, path := range []string{one + "/a", one + "/b", link + "/c", two + "/a", "/dev/null"} {
+		if err := o.hold(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(o.tried) != 2 {
+		t.Errorf("%d folders were tried, not 2", len(o.tried))
+	}
+	if err := o.release(); err != nil {
+		t.Error(err)
+	}
+	if os.Geteuid() == 0 {
+		return // who may write everywhere
+	}
+	closed := t.TempDir()
+	if err := os.Chmod(closed, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := o.hold(closed + "/a"); err == nil {
+			t.Error("a file in a folder that cannot be written is promised")
+		}
+	}
+}
