@@ -29,7 +29,7 @@ type Options struct {
 	ProjectRoot string
 	Cwd         string
 	// Trusted allows skills of the project; otherwise they are only reported.
-	Trusted  bool
+	Trusted bool
 	// Disabled are names, and paths of SKILL.md files or their folders.
 	Disabled []string
 }
