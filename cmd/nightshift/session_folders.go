@@ -129,7 +129,7 @@ func (s *session) unfit(dir string) string {
 	cfg := s.policy.Config()
 	around := []string{s.home}
 	if cfg.SandboxMode == string(sandbox.WorkspaceWrite) {
-		around = slices.Concat(around, []string{s.workdir}, cfg.Sandbox.WritableRoots, s.flags.AddDir)
+		around = slices.Concat(around, []string{s.workdir}, cfg.Sandbox.WritableRoots, s.flags.AddDir, s.hostTmp())
 	}
 	for _, root := range around {
 		real, err := filepath.EvalSymlinks(s.rt.abs(root))
@@ -138,4 +138,17 @@ func (s *session) unfit(dir string) string {
 		}
 	}
 	return ""
+}
+
+// hostTmp are the temporary folders of the host that commands may write.
+func (s *session) hostTmp() []string {
+	cfg := s.policy.Config().Sandbox
+	var dirs []string
+	if cfg.HostTmp && !cfg.ExcludeSlashTmp {
+		dirs = append(dirs, "/tmp")
+	}
+	if dir := s.rt.getenv("TMPDIR"); cfg.HostTmp && !cfg.ExcludeTmpdir && dir != "" {
+		dirs = append(dirs, dir)
+	}
+	return dirs
 }
