@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"image"
-	_ "image/gif"  // formats that DecodeConfig knows
-	_ "image/jpeg" //
-	_ "image/png"  //
+	_ "image/gif" // formats that DecodeConfig knows
+	_ "image/jpeg"
+	"strings"
 )
 
 // ImageType is the MIME type of an image that the service takes, told by its
@@ -25,6 +25,12 @@ func ImageType(data []byte) (string, error) {
 		}
 		return "", errors.New("is a WebP file that is cut short or damaged")
 	}
+	if bytes.HasPrefix(data, []byte("\x89PNG\r\n\x1a\n")) {
+		if !wholePNG(data) {
+			return "", errors.New("is a PNG file that is cut short or damaged")
+		}
+		return "image/png", nil
+	}
 	conf, format, err := image.DecodeConfig(bytes.NewReader(data))
 	switch {
 	case errors.Is(err, image.ErrFormat):
@@ -34,28 +40,36 @@ func ImageType(data []byte) (string, error) {
 	case conf.Width <= 0 || conf.Height <= 0:
 		return "", errors.New("is damaged: it has no size")
 	}
-	whole := map[string]func([]byte) bool{"png": wholePNG, "jpeg": wholeJPEG, "gif": wholeGIF}[format]
+	whole := map[string]func([]byte) bool{"jpeg": wholeJPEG, "gif": wholeGIF}[format]
 	if whole == nil || !whole(data) {
-		return "", fmt.Errorf("is a file of type %s that is cut short or damaged", format)
+		return "", fmt.Errorf("is a %s file that is cut short or damaged", strings.ToUpper(format))
 	}
 	return "image/" + format, nil
 }
 
-// wholePNG walks the chunks, with their checksums, to the last one.
+// wholePNG walks the chunks from the header, which tells a size, to the last one.
+// Only those without which there is no picture need the right checksum: readers
+// pass over others that have a wrong one, as colour profiles in use have.
 func wholePNG(data []byte) bool {
-	for data = data[8:]; len(data) >= 12; {
-		size := int64(binary.BigEndian.Uint32(data))
-		if size+12 > int64(len(data)) {
+	const signature, name, size = 8, 12, 16 // where chunks, the first name and the size begin
+	if len(data) < size+8 || string(data[name:size]) != "IHDR" ||
+		binary.BigEndian.Uint32(data[size:]) == 0 || binary.BigEndian.Uint32(data[size+4:]) == 0 {
+		return false
+	}
+	for data = data[signature:]; len(data) >= 12; {
+		length := int64(binary.BigEndian.Uint32(data))
+		if length+12 > int64(len(data)) {
 			return false
 		}
-		body, sum := data[4:8+size], binary.BigEndian.Uint32(data[8+size:])
-		if crc32.ChecksumIEEE(body) != sum {
+		body, sum := data[4:8+length], binary.BigEndian.Uint32(data[8+length:])
+		const ancillary = 0x20 // in the first letter of a chunk's name
+		if body[0]&ancillary == 0 && crc32.ChecksumIEEE(body) != sum {
 			return false
 		}
 		if string(body[:4]) == "IEND" {
 			return true
 		}
-		data = data[12+size:]
+		data = data[12+length:]
 	}
 	return false
 }

@@ -8,6 +8,7 @@ import (
 	"image/gif"
 	"image/jpeg"
 	"image/png"
+	"slices"
 	"testing"
 )
 
@@ -44,5 +45,10 @@ func TestWholeImages(t *testing.T) {
 	broken[len(broken)/2] ^= 1
 	if _, err := ImageType(broken); err == nil {
 		t.Error("a PNG with a wrong checksum counts as an image")
+	}
+	const header = 8 + 12 + 13
+	note := slices.Concat(p.Bytes()[:header], []byte("\x00\x00\x00\x04tEXta\x00b!wrong"[:12+4]), p.Bytes()[header:])
+	if _, err := ImageType(note); err != nil {
+		t.Errorf("a PNG with a wrong checksum in a comment: %v", err)
 	}
 }

@@ -119,7 +119,7 @@ func TestViewImage(t *testing.T) {
 		"pipe":      "unable to process image: `" + r.ws + "/pipe` is not a file",
 		"text.png":  "unable to process image: `" + r.ws + "/text.png` is not a PNG, JPEG, GIF or WebP image",
 		"empty.png": "unable to process image: `" + r.ws + "/empty.png` is not a PNG, JPEG, GIF or WebP image",
-		"cut.png":   "unable to process image: `" + r.ws + "/cut.png` is damaged: unexpected EOF",
+		"cut.png":   "unable to process image: `" + r.ws + "/cut.png` is a PNG file that is cut short or damaged",
 		"cut.webp":  "unable to process image: `" + r.ws + "/cut.webp` is a WebP file that is cut short or damaged",
 		"big.png":   "unable to process image: `" + r.ws + "/big.png` is larger than 20 MiB",
 	} {
