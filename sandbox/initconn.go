@@ -117,6 +117,20 @@ func (c *initConn) forget(id uint32) bool {
 	return ok
 }
 
+// finishing notes that a command of a run is gone but not yet told to be; the
+// result takes that back.
+func (c *initConn) finishing(e *entry) (over func()) {
+	count := func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !e.side {
+			c.ending += n
+		}
+	}
+	count(1)
+	return func() { count(-1) }
+}
+
 // status handles a supervisor's word, or the init's that it is gone.
 func (c *initConn) status(s confine.Status) {
 	e := c.entry(s.ID)
@@ -136,6 +150,7 @@ func (c *initConn) status(s confine.Status) {
 			e.p.tree.kill() // what it left in the background
 		}
 	case confine.MsgGone:
+		defer c.finishing(e)()
 		c.forget(s.ID)
 		x := e.exit
 		if !e.exited {

@@ -62,6 +62,7 @@ type initConn struct {
 	mu      sync.Mutex
 	nextID  uint32
 	pending map[uint32]*entry
+	ending  int   // commands of a run that are gone and not yet told to be
 	lost    error // why no command can be started any more
 	settled bool  // only side commands are started
 }

@@ -109,8 +109,8 @@ func (c *initConn) settle() {
 	c.settled = true
 	c.mu.Unlock()
 	for end := time.Now().Add(killBound); ; time.Sleep(confine.KillRound) {
-		left := c.left()
-		if len(left) == 0 {
+		left, ending := c.left()
+		if len(left) == 0 && ending == 0 {
 			return
 		}
 		if time.Now().After(end) {
@@ -127,17 +127,17 @@ func (c *initConn) settle() {
 	}
 }
 
-// left lists the commands that are not the runner's own.
-func (c *initConn) left() []uint32 {
+// left lists the commands that are not the runner's own, and counts those whose
+// end is just being told.
+func (c *initConn) left() (ids []uint32, ending int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var ids []uint32
 	for id, e := range c.pending {
 		if !e.side {
 			ids = append(ids, id)
 		}
 	}
-	return ids
+	return ids, c.ending
 }
 
 // checkCommand fills in defaults and refuses what execve would misread.
