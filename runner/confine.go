@@ -104,9 +104,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	if err := os.MkdirAll(c.Spec.Private, 0o700); err != nil {
 		return nil, fmt.Errorf("sandbox: its private folder cannot be made: %w", err)
 	}
-	if c.Spec.HostTmp {
-		c.openHostTmp(p.Sandbox)
-	}
+	c.Spec.Write = append(c.Spec.Write, HostTmp(string(c.Spec.Mode), p.Sandbox, c.lookupEnv)...)
 	c.deny(p.Deny, o)
 	c.gitCredentials()
 	c.Spec.TmpReadOnly = p.Sandbox.ExcludeSlashTmp && !c.Spec.HostTmp
@@ -209,18 +207,20 @@ func existing(roots []string) (kept, missing []string) {
 	return kept, missing
 }
 
-// openHostTmp makes the host's temporary folders writable, as the configuration
-// asks for with sandbox.host_tmp.
-func (c *Confinement) openHostTmp(s policy.SandboxConfig) {
-	if c.Spec.Mode != sandbox.WorkspaceWrite {
-		return
+// HostTmp are the temporary folders of the host that commands may write, as the
+// configuration asks for with sandbox.host_tmp.
+func HostTmp(mode string, s policy.SandboxConfig, lookupEnv func(string) (string, bool)) []string {
+	if !s.HostTmp || mode != string(sandbox.WorkspaceWrite) {
+		return nil
 	}
+	var dirs []string
 	if !s.ExcludeSlashTmp {
-		c.Spec.Write = append(c.Spec.Write, "/tmp")
+		dirs = append(dirs, "/tmp")
 	}
-	if dir, ok := c.lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(sandbox.RealPath(dir), "/tmp") {
-		c.Spec.Write = append(c.Spec.Write, dir)
+	if dir, ok := lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(sandbox.RealPath(dir), "/tmp") {
+		dirs = append(dirs, dir)
 	}
+	return dirs
 }
 
 // openPrivate makes the run's private writable folder, for the caches of build

@@ -129,7 +129,8 @@ func (s *session) unfit(dir string) string {
 	cfg := s.policy.Config()
 	around := []string{s.home}
 	if cfg.SandboxMode == string(sandbox.WorkspaceWrite) {
-		around = slices.Concat(around, []string{s.workdir}, cfg.Sandbox.WritableRoots, s.flags.AddDir, s.hostTmp())
+		around = slices.Concat(around, []string{s.workdir}, cfg.Sandbox.WritableRoots, s.flags.AddDir,
+			runner.HostTmp(cfg.SandboxMode, cfg.Sandbox, s.rt.lookupEnv))
 	}
 	for _, root := range around {
 		real, err := filepath.EvalSymlinks(s.rt.abs(root))
@@ -138,17 +139,4 @@ func (s *session) unfit(dir string) string {
 		}
 	}
 	return ""
-}
-
-// hostTmp are the temporary folders of the host that commands may write.
-func (s *session) hostTmp() []string {
-	cfg := s.policy.Config().Sandbox
-	var dirs []string
-	if cfg.HostTmp && !cfg.ExcludeSlashTmp {
-		dirs = append(dirs, "/tmp")
-	}
-	if dir := s.rt.getenv("TMPDIR"); cfg.HostTmp && !cfg.ExcludeTmpdir && dir != "" {
-		dirs = append(dirs, dir)
-	}
-	return dirs
 }
