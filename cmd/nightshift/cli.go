@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/nightshift-ci/nightshift/cmd/nightshift/early"
 	"github.com/nightshift-ci/nightshift/runner"
 )
 
@@ -153,7 +154,7 @@ func parseError(err error, words []string) error {
 	case strings.Contains(text, "missing unit in duration"):
 		text, _, _ = strings.Cut(text, ": expected")
 		text, hint = text+": a time needs a unit", "write 90s, 15m or 1h30m"
-	case strings.HasPrefix(text, "unexpected argument") && len(words) > 0 && execCommands[words[0]]:
+	case strings.HasPrefix(text, "unexpected argument") && len(words) > 0 && early.IsRun(words[0]):
 		hint = "a prompt is one argument: quote it; " + hint
 	}
 	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), hint}}
@@ -297,7 +298,7 @@ func helpTail(path string) string {
 	if text := examples(path); text != "" {
 		b.WriteString("\nExamples:\n" + text)
 	}
-	if path != "" && !execCommands[path] {
+	if path != "" && !early.IsRun(path) {
 		return b.String()
 	}
 	b.WriteString("\nExit codes:\n")

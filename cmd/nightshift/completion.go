@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/nightshift-ci/nightshift/cmd/nightshift/early"
 )
 
 // completionCmd prints a completion script made from the grammar.
@@ -61,7 +63,7 @@ func points(root *kong.Node) []point {
 		children := commands(n)
 		if path == "exec" {
 			for _, c := range commands(root) {
-				if c.Name != "exec" && execCommands[c.Name] {
+				if c.Name != "exec" && early.IsRun(c.Name) {
 					children = append(children, c)
 				}
 			}

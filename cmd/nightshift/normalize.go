@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nightshift-ci/nightshift/cmd/nightshift/early"
 	"github.com/nightshift-ci/nightshift/policy"
 )
 
@@ -54,9 +55,6 @@ var shortNames = map[string]string{
 
 var longAliases = map[string]string{"--experimental-json": "--json", "--yolo": "--dangerously-bypass-approvals-and-sandbox"}
 
-// execCommands are the words that are read with execShapes.
-var execCommands = map[string]bool{"exec": true, "e": true, "resume": true, "fork": true, "review": true}
-
 // normalize rewrites args for the grammar: front options after the command,
 // "exec [options] resume" as "resume", one value a flag.
 func normalize(args []string) ([]string, error) {
@@ -64,7 +62,7 @@ func normalize(args []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !execCommands[command] {
+	if !early.IsRun(command) {
 		if len(front) > 0 && command != "" {
 			return nil, usageError("option %s does not go before %q", front[0], command)
 		}

@@ -25,8 +25,14 @@ func begin(args []string) *sandbox.Early {
 	return sandbox.StartEarly()
 }
 
-// commands are the words of the command line that open one sandbox for their task.
-var commands = []string{"exec", "e", "resume", "fork", "review", "sandbox"}
+// IsRun tells whether a word of the command line runs a turn.
+func IsRun(word string) bool {
+	switch word {
+	case "exec", "e", "resume", "fork", "review":
+		return true
+	}
+	return false
+}
 
 // unconfined are the words with which no sandbox is made, or no task is run.
 var unconfined = []string{string(sandbox.FullAccess), "--yolo", "--dangerously-bypass-approvals-and-sandbox", "-h", "--help", "-V", "--version"}
@@ -38,7 +44,7 @@ func Wants(args []string) bool {
 	if len(args) == 0 {
 		return false
 	}
-	at := 1 + slices.IndexFunc(args[1:], func(word string) bool { return slices.Contains(commands, word) })
+	at := 1 + slices.IndexFunc(args[1:], func(word string) bool { return IsRun(word) || word == "sandbox" })
 	return (at == 1 || at > 1 && strings.HasPrefix(args[1], "-")) &&
 		!slices.ContainsFunc(args, func(word string) bool { return slices.Contains(unconfined, word) })
 }
