@@ -109,7 +109,7 @@ func (u *unwrapper) gitConfig(setting word, fromEnv bool, alias map[string]strin
 	key, value, _ := strings.Cut(setting.text, "=")
 	lower := strings.ToLower(key)
 	name, isAlias := strings.CutPrefix(lower, "alias.")
-	runs := isAlias || strings.HasPrefix(lower, "include") || slices.ContainsFunc(gitTextKeys, func(part string) bool {
+	runs := isAlias || strings.HasPrefix(value, "!") || hasAnyPrefix(lower, []string{"include", "pager.", "interactive.", "browser.", "web."}) || slices.ContainsFunc(gitTextKeys, func(part string) bool {
 		return strings.Contains(lower[strings.LastIndexByte(lower, '.')+1:], part)
 	}) || lower == "core.hookspath"
 	switch {
@@ -131,6 +131,14 @@ func (u *unwrapper) gitAlias(alias map[string]string, sub string, rest []word, k
 		return
 	}
 	if text, shell := strings.CutPrefix(value, "!"); shell {
+		// git gives the words after the alias to its text as "$@", at the end.
+		if len(rest) > 0 {
+			quoted, known := quoteWords(rest)
+			if !known {
+				quoted = `"$@"`
+			}
+			text += " " + quoted
+		}
 		u.script(text, posix, nil, max(k, possible))
 		return
 	}
@@ -144,9 +152,27 @@ func (u *unwrapper) gitAlias(alias map[string]string, sub string, rest []word, k
 	u.gitAlias(alias, parts[0], rest, k)
 }
 
+// quoteWords writes words for a shell; false if one is not known.
+func quoteWords(words []word) (string, bool) {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if !w.known {
+			return "", false
+		}
+		quoted[i] = "'" + strings.ReplaceAll(w.text, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " "), true
+}
+
 // gitRuns handles sub-commands with a command in their arguments.
 func (u *unwrapper) gitRuns(sub string, args []word, k kind) {
 	switch sub {
+	case "for-each-repo":
+		for i, a := range args {
+			if a.known && !strings.HasPrefix(a.text, "-") {
+				u.command(append([]word{fixedWord("git")}, args[i:]...), max(k, possible), stdin{})
+			}
+		}
 	case "bisect":
 		if len(args) > 1 && args[0].text == "run" {
 			u.r.plain = false
@@ -188,29 +214,6 @@ func (u *unwrapper) gitRuns(sub string, args []word, k kind) {
 			if a.known && strings.HasPrefix(strings.ToLower(a.text), "alias.") && i+1 < len(args) {
 				u.r.lose("`git config " + shorten(a.text, 40) + "` makes a new command")
 			}
-		}
-	}
-}
-
-// makeValues are options of make with a value in the next word.
-var makeValues = []string{
-	"-C", "--directory", "-f", "--file", "--makefile", "-I", "--include-dir", "-o", "--old-file", "--assume-old", "-W",
-	"--what-if", "--new-file", "--assume-new", "-E", "--eval",
-}
-
-// make runs each of its targets: options before a target do not hide it, and
-// neither do other targets.
-func (u *unwrapper) make(words []word, k kind) {
-	for i := 1; i < len(words); i++ {
-		w := words[i]
-		switch {
-		case !w.known:
-			u.derive([]word{fixedWord(words[0].base()), w}, k)
-		case slices.Contains(makeValues, w.text):
-			i++
-		case strings.HasPrefix(w.text, "-") && w.text != "-", strings.Contains(w.text, "="):
-		default:
-			u.derive([]word{fixedWord(words[0].base()), w}, k)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -29,23 +30,52 @@ func (u *unwrapper) made(f madeFile) {
 		return
 	}
 	u.files = append(u.files, f)
+	if slices.Contains(startFiles, f.name) {
+		// A shell reads it without being told to.
+		if !f.known && f.source == "" {
+			u.r.lose("`" + f.name + "`, which shells read when they start, gets a content that is not in the text")
+			return
+		}
+		u.runsMade(f.name, bash, nil, possible, stdin{})
+	}
 }
+
+// startFiles are read by shells when they start.
+var startFiles = []string{".bashrc", ".bash_profile", ".bash_login", ".profile", ".bash_logout", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".kshrc"}
 
 // runsMade reads a file that the text has made before running it. rest are the
 // arguments it gets.
 func (u *unwrapper) runsMade(name string, d dialect, rest []word, k kind, in stdin) {
+	if u.inner >= maxWrappers || u.r.full {
+		return
+	}
+	u.inner++
+	defer func() { u.inner-- }()
 	for _, f := range u.files {
 		switch {
 		case f.name != path.Base(name):
 		case f.source != "":
-			if f.source != f.name {
+			if f.source != f.name && u.r.spend(1) {
 				u.command(append([]word{fixedWord(f.source)}, rest...), max(k, possible), in)
+				u.runsMade(f.source, d, rest, k, in)
 			}
 		case f.known:
 			u.script(f.text, d, nil, max(k, possible))
 		default:
 			u.r.lose("`" + shorten(name, 60) + "` is made by the same text, with content that is not in it")
 		}
+	}
+}
+
+// runsSome is a script whose name is not all known: by its last part, or any
+// that the text has made.
+func (u *unwrapper) runsSome(file word, d dialect, k kind, in stdin) {
+	if name := file.base(); name != "" {
+		u.runsMade(name, d, nil, k, in)
+		return
+	}
+	for _, f := range slices.Clone(u.files) {
+		u.runsMade(f.name, d, nil, max(k, possible), in)
 	}
 }
 
@@ -65,8 +95,12 @@ func (u *unwrapper) makes(name string, words []word, in stdin) {
 		case !last.known:
 		case !fixed:
 			u.made(madeFile{name: path.Base(last.text)})
-		case len(operands) == 2:
-			u.made(madeFile{name: path.Base(operands[1]), source: path.Base(operands[0])})
+		default:
+			// The last operand is the new name, or a folder in which the names stay;
+			// the value of an option among them does no harm.
+			for _, o := range operands[:max(0, len(operands)-1)] {
+				u.made(madeFile{name: path.Base(last.text), source: path.Base(o)})
+			}
 		}
 	case "tee":
 		for _, o := range operands {

@@ -171,8 +171,10 @@ func prefixFits(pattern [][]string, words []word) fit {
 			return misfit
 		}
 		switch {
-		case !words[i].known:
+		case !words[i].known && words[i].mayBeOne(alternatives):
 			return maybe
+		case !words[i].known:
+			return misfit
 		case !slices.Contains(alternatives, words[i].text):
 			return misfit
 		}
@@ -208,6 +210,9 @@ func looseFit(pattern [][]string, words []word) fit {
 				continue
 			case found == len(pattern):
 				return fits
+			}
+			if !w.known && (w.head != "" || w.number) && !w.mayBeOne(pattern[found]) {
+				w = fixedWord(w.head) // none of them: what matters is whether it is an option
 			}
 			option := w.known && len(w.text) > 1 && (w.text[0] == '-' || w.text[0] == '+')
 			switch {

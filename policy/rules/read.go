@@ -48,7 +48,12 @@ type reading struct {
 	scripts  int
 	work     int
 	full     bool
+	// funcs are the functions that any script of the text defines; a nested
+	// shell may have them too.
+	funcs map[string]bool
 }
+
+func newReading() *reading { return &reading{plain: true, funcs: map[string]bool{}} }
 
 func (r *reading) lose(why string) {
 	r.plain = false
@@ -76,7 +81,7 @@ func (r *reading) add(c command) bool {
 // Command decides on one program with its arguments. Wrappers and nested shells
 // are looked into.
 func (s *Set) Command(argv []string) Decision {
-	r := &reading{plain: true}
+	r := newReading()
 	if len(argv) == 0 {
 		return s.evaluate(r)
 	}
@@ -97,7 +102,7 @@ func (s *Set) Command(argv []string) Decision {
 // Shell decides on a script that the shell at shellPath will run, login telling
 // whether it is a login shell.
 func (s *Set) Shell(script, shellPath string, login bool) Decision {
-	r := &reading{plain: true}
+	r := newReading()
 	u := &unwrapper{r: r}
 	u.script(script, shellOf(path.Base(shellPath)), nil, certain)
 	if len(r.opaque) > 0 {
@@ -163,7 +168,6 @@ type script struct {
 	vars        variables
 	u           *unwrapper
 	kind        kind
-	funcs       map[string]bool
 	alias       map[string][]string // values of aliases
 	outputDepth int
 }
@@ -231,7 +235,7 @@ func (d dialect) String() string {
 // parse reads text in one dialect; false if it is not valid. A shell runs the
 // lines before a mistake, so the statements before it count.
 func (u *unwrapper) parse(text string, lang syntax.LangVariant, params []word, k kind) (valid bool) {
-	s := &script{text: text, lang: lang, u: u, kind: k, funcs: map[string]bool{}, alias: map[string][]string{}}
+	s := &script{text: text, lang: lang, u: u, kind: k, alias: map[string][]string{}}
 	s.vars.params = params
 	depth, user := u.depth, u.user
 	u.depth, u.user = u.depth+1, s

@@ -11,6 +11,7 @@ func (u *unwrapper) shell(d dialect, words []word, k kind, in stdin) {
 	u.r.plain = false
 	text, fromInput := false, false
 	args := words[1:]
+	u.switches(words[0].text, shellOptions(args))
 	for len(args) > 0 {
 		a := args[0]
 		if !a.known {
@@ -30,6 +31,9 @@ func (u *unwrapper) shell(d dialect, words []word, k kind, in stdin) {
 		args = args[1:]
 		if strings.HasPrefix(option, "--") {
 			if option == "--rcfile" || option == "--init-file" {
+				if len(args) > 0 {
+					u.scriptFile(args[0], d, max(k, possible), stdin{})
+				}
 				args = args[min(1, len(args)):]
 			}
 			continue
@@ -52,12 +56,29 @@ func (u *unwrapper) shell(d dialect, words []word, k kind, in stdin) {
 		}
 		u.textWord(args[0], d, params, k, words[0].text+" -c")
 	case fromInput, len(args) == 0:
+		if in.known && strings.Contains(in.text, "!") && slices.ContainsFunc(words[1:], isInteractive) {
+			u.r.lose("`" + words[0].text + "` expands ! in its input")
+		}
 		u.input(words[0].text, d, k, in)
 	default:
 		// The file is the program that runs.
 		u.derive(args, k)
 		u.scriptFile(args[0], d, k, in)
 	}
+}
+
+// shellOptions are the words before the first operand of a shell.
+func shellOptions(args []word) []word {
+	for i, a := range args {
+		if !a.known || a.text == "" || a.text[0] != '-' && a.text[0] != '+' {
+			return args[:min(i+1, len(args))]
+		}
+	}
+	return args
+}
+
+func isInteractive(w word) bool {
+	return w.known && len(w.text) > 1 && w.text[0] == '-' && w.text[1] != '-' && strings.Contains(w.text, "i")
 }
 
 // scriptFile is a file of commands. A named file is a program like any other;
@@ -69,9 +90,10 @@ func (u *unwrapper) scriptFile(file word, d dialect, k kind, in stdin) {
 			u.script(text, d, nil, k)
 			return
 		}
-		if strings.HasPrefix(file.text, "<(") || strings.HasPrefix(file.text, "=(") {
+		if hasAnyPrefix(file.text, []string{"<(", "=(", "/dev/fd/", "/proc/"}) {
 			u.r.lose("script from `" + shorten(file.text, 60) + "`")
 		}
+		u.runsSome(file, d, k, in)
 	case file.text == "/dev/stdin",
 		strings.HasPrefix(file.text, "/dev/fd/"),
 		strings.HasPrefix(file.text, "/proc/self/fd/"),
@@ -175,6 +197,14 @@ func (u *unwrapper) source(args []word, k kind, in stdin) {
 	}
 }
 
+// again: fc runs commands of the history, after changing them.
+func (u *unwrapper) again(args []word) {
+	lists := func(w word) bool { return w.known && strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "l") }
+	if !slices.ContainsFunc(args, lists) {
+		u.r.lose("`fc` runs commands again that are not in the text")
+	}
+}
+
 // redefines: builtins that make a name mean another program.
 func (u *unwrapper) redefines(name string, args []word) {
 	u.r.plain = false
@@ -228,69 +258,6 @@ func (u *unwrapper) applet(words []word, k kind, in stdin) {
 		return
 	}
 	u.command(words[1:], k, in)
-}
-
-// xargs runs its command with words from its input appended or put in.
-func (u *unwrapper) xargs(words []word, k kind, in stdin) {
-	u.r.plain = false
-	values := []string{
-		"-a", "--arg-file", "-d", "--delimiter", "-E", "-I", "-L", "-n", "--max-args", "-P", "--max-procs", "-s", "--max-chars",
-		"--max-lines", "--process-slot-var", "-J", "-R", "-S",
-	}
-	replace, fromFile, delimited := "", false, false
-	args := words[1:]
-	for len(args) > 0 && args[0].known && len(args[0].text) > 1 && args[0].text[0] == '-' {
-		option := args[0].text
-		args = args[1:]
-		if option == "--" {
-			break
-		}
-		fromFile = fromFile || strings.HasPrefix(option, "-a") || strings.HasPrefix(option, "--arg-file")
-		delimited = delimited || strings.HasPrefix(option, "-d") || strings.HasPrefix(option, "--delimiter") || strings.HasPrefix(option, "-0") ||
-			option == "--null"
-		switch {
-		case option == "-I", option == "-J":
-			if len(args) > 0 {
-				replace = args[0].text
-			}
-		case strings.HasPrefix(option, "-I"):
-			replace = option[2:]
-		case option == "-i", option == "--replace":
-			replace = "{}"
-		case strings.HasPrefix(option, "-i"):
-			replace = option[2:]
-		case strings.HasPrefix(option, "--replace="):
-			replace = option[len("--replace="):]
-		}
-		for _, v := range values {
-			if option == v {
-				args = args[min(1, len(args)):]
-			}
-		}
-	}
-	if len(args) == 0 {
-		return // echo
-	}
-	var given []word
-	if parts, err := splitWords(in.text); in.known && in.piped && !fromFile && !delimited && err == nil {
-		given = fixedWords(parts)
-	} else {
-		given = []word{{text: "(input of xargs)", many: replace == ""}}
-	}
-	if replace == "" {
-		u.command(append(append([]word{}, args...), given...), k, stdin{piped: true, known: true})
-		return
-	}
-	for _, g := range given {
-		inner := make([]word, len(args))
-		for i, a := range args {
-			inner[i] = a
-			if strings.Contains(a.text, replace) {
-				inner[i] = word{text: strings.ReplaceAll(a.text, replace, g.text), known: a.known && g.known}
-			}
-		}
-		u.command(inner, k, stdin{piped: true, known: true})
-	}
 }
 
 // find runs the words between -exec and its end.

@@ -55,7 +55,7 @@ func (s *script) stmtOutput(stmt *syntax.Stmt) (string, bool) {
 			argv = append(argv, w.text)
 		}
 	}
-	if len(argv) == 0 || s.funcs[argv[0]] || s.alias[argv[0]] != nil {
+	if len(argv) == 0 || s.u.r.funcs[argv[0]] || s.vars.touched(anyName) || s.alias[argv[0]] != nil {
 		return "", false
 	}
 	switch argv[0] {

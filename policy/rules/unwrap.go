@@ -85,6 +85,12 @@ func (u *unwrapper) looksInto(name string, words []word, k kind, in stdin) {
 	case "hash", "enable":
 		u.redefines(name, words[1:])
 		return
+	case "set":
+		u.switches(name, words[1:])
+		return
+	case "fc":
+		u.again(words[1:])
+		return
 	case "at", "batch":
 		u.input(name, posix, k, in)
 		return

@@ -25,7 +25,7 @@ type assignment struct {
 	after uint // offset
 }
 
-func (v *variables) touched(name string) bool { return v.written[name] > 0 }
+func (v *variables) touched(name string) bool { return v.written[name] > 0 || v.written[anyName] > 0 }
 
 // collect looks for every place that may set a variable. Only a plain
 // assignment with a fixed value at the top level of the script, the only one of
@@ -43,6 +43,9 @@ func (s *script) collect(file *syntax.File) {
 			s.countWriters(x)
 		case *syntax.FuncDecl:
 			v.params = nil
+			if x.Name != nil {
+				s.u.r.funcs[x.Name.Value] = true
+			}
 		case *syntax.WordIter:
 			v.written[x.Name.Value]++
 		case *syntax.ParamExp:
@@ -86,8 +89,9 @@ func (s *script) countAssign(a *syntax.Assign) {
 	switch {
 	case a.Name != nil:
 		s.vars.written[a.Name.Value]++
-	case strings.ContainsAny(s.source(a), "$`"):
-		s.vars.written[anyName]++
+	case a.Value != nil:
+		text, known := staticText(a.Value)
+		s.countName(text, known, true)
 	}
 }
 
@@ -112,7 +116,7 @@ func (s *script) assign(a *syntax.Assign, top bool) {
 	v := &s.vars
 	name := a.Name.Value
 	v.seen[name] = append(v.seen[name], value)
-	if top && v.written[name] == 1 && v.written[anyName] == 0 {
+	if top && v.written[name] == 1 && !volatile(name) && v.written[anyName] == 0 {
 		v.fixed[name] = assignment{value: value, after: a.End().Offset()}
 	}
 }
@@ -161,35 +165,6 @@ func unescapeAll(text string) string {
 		b.WriteByte(text[i])
 	}
 	return b.String()
-}
-
-// countWriters notes commands that set variables named by their arguments.
-func (s *script) countWriters(x *syntax.CallExpr) {
-	if len(x.Args) == 0 {
-		return
-	}
-	v := &s.vars
-	switch x.Args[0].Lit() {
-	case "read", "mapfile", "readarray", "printf", "getopts", "unset", "wait", "export", "readonly", "declare", "typeset", "local":
-	case "eval", "source", ".":
-		v.written[anyName]++
-		return
-	case "set", "shift":
-		v.params = nil
-		return
-	default:
-		return
-	}
-	for _, a := range x.Args[1:] {
-		text := a.Lit()
-		if text == "" {
-			v.written[anyName]++
-			continue
-		}
-		text, _, _ = strings.Cut(text, "=")
-		text, _, _ = strings.Cut(text, "[")
-		v.written[text]++
-	}
 }
 
 // value is what a parameter expansion surely gives.

@@ -51,18 +51,13 @@ var takesNames = []string{
 	"wait", "getopts", "builtin", "command",
 }
 
-// declare notes functions and aliases, which may be defined after their use in
-// the text.
+// declare notes aliases, which may be defined after their use in the text.
 func (s *script) declare(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch x := n.(type) {
-		case *syntax.FuncDecl:
-			if x.Name != nil {
-				s.funcs[x.Name.Value] = true
-			}
 		case *syntax.CallExpr:
-			if len(x.Args) > 1 && x.Args[0].Lit() == "alias" {
-				s.aliases(x.Args[1:])
+			if name, rest := builtinName(x); name == "alias" {
+				s.aliases(rest)
 			}
 		}
 		return true
@@ -284,8 +279,14 @@ func (s *script) call(x *syntax.CallExpr, in stdin) {
 		}
 		return
 	}
+	if len(words) > 1 && words[0].known && words[0].text == "--" {
+		words = words[1:] // of the keyword time
+	}
 	s.u.user = s
 	s.u.command(words, s.kind, in)
+	if _, static := staticText(x.Args[0]); words[0].known && !static && changesShell(words[0].text) {
+		s.u.r.lose("`" + shorten(s.source(x), 60) + "` changes the shell by a name that is not in the text")
+	}
 	if !words[0].known || slices.Contains(takesNames, words[0].text) {
 		for _, w := range words[1:] {
 			s.injected(w)
@@ -326,16 +327,36 @@ func (s *script) guess(x *syntax.CallExpr, words []word, in stdin) {
 
 // aliased looks at the commands that aliases of the script would make.
 func (s *script) aliased(words []word, in stdin) {
-	if !words[0].known {
-		return
+	for _, expanded := range s.expandAliases(words, map[string]bool{}) {
+		s.u.command(expanded, max(s.kind, possible), in)
 	}
-	for _, value := range s.alias[words[0].text] {
+}
+
+// expandAliases is what the first word stands for as an alias, and what the
+// words become that follow one whose value ends in a blank. done are the aliases
+// that are being expanded.
+func (s *script) expandAliases(words []word, done map[string]bool) (out [][]word) {
+	if len(words) == 0 || !words[0].known || done[words[0].text] || !s.u.r.spend(len(words)) {
+		return nil
+	}
+	name := words[0].text
+	done[name] = true
+	defer delete(done, name)
+	for _, value := range s.alias[name] {
 		parts, err := splitWords(value)
-		if err != nil || len(parts) == 0 || parts[0] == words[0].text {
+		if err != nil || len(parts) == 0 {
 			continue
 		}
-		s.u.command(append(fixedWords(parts), words[1:]...), max(s.kind, possible), in)
+		rests := [][]word{words[1:]}
+		if strings.TrimRight(value, " \t") != value {
+			rests = append(rests, s.expandAliases(words[1:], done)...)
+		}
+		for _, rest := range rests {
+			one := append(fixedWords(parts), rest...)
+			out = append(append(out, one), s.expandAliases(one, done)...)
+		}
 	}
+	return out
 }
 
 // assignments looks at variables whose value is a command or decides what a
@@ -360,7 +381,7 @@ func (s *script) assignments(list []*syntax.Assign, lasting bool) {
 			}
 			s.u.r.lose("`" + shorten(s.source(a), 60) + "`: programs run the value of " + name)
 		case changesMeaning:
-			if a.Value == nil || len(a.Value.Parts) == 0 {
+			if a.Array == nil && (a.Value == nil || len(a.Value.Parts) == 0) {
 				continue
 			}
 			s.u.r.lose("`" + shorten(s.source(a), 60) + "` changes what commands mean")

@@ -19,6 +19,21 @@ type word struct {
 	// tail is the part after the last slash of an unknown path, when that part
 	// is known.
 	tail string
+	// head is the part before the first unknown one, of a word that stays one
+	// word; number tells that only a number follows.
+	head   string
+	number bool
+}
+
+// mayBe tells whether an unknown word can turn out to be a text.
+func (w word) mayBe(text string) bool {
+	rest, ok := strings.CutPrefix(text, w.head)
+	return ok && (!w.number || rest != "" && strings.Trim(rest, "0123456789") == "")
+}
+
+// mayBeOne is mayBe for any of some texts.
+func (w word) mayBeOne(texts []string) bool {
+	return w.many || slices.ContainsFunc(texts, w.mayBe)
 }
 
 func fixedWord(s string) word { return word{text: s, known: true} }
@@ -177,19 +192,26 @@ type piece struct {
 	unknown bool
 	many    bool
 	// tail is what follows the last unknown part.
-	tail  strings.Builder
-	quote bool // something was quoted, so the word exists even when empty
+	tail strings.Builder
+	head string
+	// numbers: the only unknown part is a number, and nothing follows it.
+	numbers bool
+	quote   bool // something was quoted, so the word exists even when empty
 	// splits holds further words that an unquoted expansion with blanks makes.
 	done []word
 }
 
 func (p *piece) add(s string) {
+	p.numbers = p.numbers && s == ""
 	p.text.WriteString(s)
 	p.tail.WriteString(s)
 }
 
 func (p *piece) lose(many bool) {
-	p.unknown = true
+	if !p.unknown {
+		p.head = p.text.String()
+	}
+	p.unknown, p.numbers = true, false
 	p.many = p.many || many
 	p.tail.Reset()
 }
@@ -212,7 +234,10 @@ func (p *piece) finish(source string) []word {
 		}
 		return []word{fixedWord(p.text.String())}
 	}
-	out := word{text: source, many: p.many}
+	out := word{text: source, many: p.many, number: p.numbers}
+	if !p.many {
+		out.head = p.head
+	}
 	if tail := p.tail.String(); strings.Contains(tail, "/") && !p.many {
 		out.tail = tail[strings.LastIndexByte(tail, '/')+1:]
 	}
@@ -243,7 +268,7 @@ func (s *script) part(p *piece, part syntax.WordPart, source string, first, last
 			s.spread(p, text, source)
 			return
 		}
-		p.lose(true)
+		s.substituted(p, x, true)
 	default: // arithmetic, process substitution, extended globs
 		_, arithmetic := part.(*syntax.ArithmExp)
 		p.lose(!arithmetic)
@@ -266,10 +291,31 @@ func (s *script) quotedPart(p *piece, part syntax.WordPart) {
 			p.add(text)
 			return
 		}
-		p.lose(false)
+		s.substituted(p, x, false)
 	default:
 		p.lose(false)
 	}
+}
+
+// substituted is a command substitution whose output is not in the text: of some
+// commands it is known to be one number.
+func (s *script) substituted(p *piece, x *syntax.CmdSubst, many bool) {
+	first := !p.unknown
+	number := len(x.Stmts) == 1 && s.printsNumber(x.Stmts[0])
+	p.lose(many && !number)
+	p.numbers = first && number
+}
+
+// printsNumber tells of commands that print the number of processors.
+func (s *script) printsNumber(stmt *syntax.Stmt) bool {
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Args) == 0 || len(call.Assigns)+len(stmt.Redirs) > 0 || stmt.Negated || stmt.Background {
+		return false
+	}
+	name := call.Args[0].Lit()
+	made := func(f madeFile) bool { return f.name == name }
+	return (name == "nproc" || name == "getconf" && len(call.Args) == 2 && call.Args[1].Lit() == "_NPROCESSORS_ONLN") &&
+		!s.u.r.funcs[name] && s.alias[name] == nil && !s.vars.touched("PATH") && !slices.ContainsFunc(s.u.files, made)
 }
 
 // prompt: ${x@P} runs the substitutions in the value of x.
@@ -316,7 +362,7 @@ func (p *piece) breakWord(source string) {
 	p.done = append(p.done, p.finish(source)...)
 	p.text.Reset()
 	p.tail.Reset()
-	p.unknown, p.many, p.quote = false, false, false
+	p.unknown, p.many, p.quote, p.head, p.numbers = false, false, false, "", false
 }
 
 // literal is unquoted text: backslashes quote, and an unquoted glob makes the
@@ -362,104 +408,4 @@ func (s *script) literal(p *piece, text string, first, last bool) {
 		}
 	}
 	p.add(b.String())
-}
-
-// unescapeQuoted resolves the backslashes of double quotes.
-func unescapeQuoted(text string) string { return unescape(text, "$`\"\\") }
-
-// unescape removes backslashes in front of the special bytes, and with the
-// newline after them.
-func unescape(text, special string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+1 < len(text) {
-			switch next := text[i+1]; {
-			case next == '\n':
-				i++
-				continue
-			case strings.IndexByte(special, next) >= 0:
-				i++
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
-}
-
-// ansiC decodes the escapes of $'…'. A NUL ends the value, as in bash.
-func ansiC(text string) string {
-	var b strings.Builder
-	simple := map[byte]byte{'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'n': 10, 'r': 13, 't': 9, 'v': 11, '\\': '\\', '\'': '\'', '"': '"', '?': '?'}
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' || i+1 >= len(text) {
-			b.WriteByte(text[i])
-			continue
-		}
-		i++
-		c := text[i]
-		var value rune
-		var used int
-		switch {
-		case simple[c] != 0:
-			b.WriteByte(simple[c])
-			continue
-		case c == 'x':
-			value, used = number(text[i+1:], 16, 2)
-			i += used
-			value &= 0xff
-		case c == 'u' || c == 'U':
-			width := 4
-			if c == 'U' {
-				width = 8
-			}
-			value, used = number(text[i+1:], 16, width)
-			i += used
-			if used > 0 && value != 0 {
-				b.WriteRune(value)
-				continue
-			}
-		case c >= '0' && c <= '7':
-			value, used = number(text[i:], 8, 3)
-			i += used - 1
-			value &= 0xff
-		case c == 'c' && i+1 < len(text):
-			i++
-			value, used = rune(text[i]&0x1f), 1
-		}
-		switch {
-		case used == 0:
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case value == 0:
-			return b.String()
-		default:
-			b.WriteByte(byte(value))
-		}
-	}
-	return b.String()
-}
-
-func number(text string, base rune, width int) (value rune, used int) {
-	for used < width && used < len(text) {
-		var digit rune
-		switch c := text[used]; {
-		case c >= '0' && c <= '9':
-			digit = rune(c - '0')
-		case c >= 'a' && c <= 'f':
-			digit = rune(c-'a') + 10
-		case c >= 'A' && c <= 'F':
-			digit = rune(c-'A') + 10
-		default:
-			digit = base
-		}
-		if digit >= base {
-			break
-		}
-		value = value*base + digit
-		used++
-	}
-	return value, used
 }

@@ -127,17 +127,23 @@ var wrappers = map[string]wrapper{
 	"unbuffer":  {flags: []string{"-p"}},
 	"parallel":  {any: true, joins: true, shell: true},
 	"sem":       {any: true, joins: true, shell: true},
+	"sg":        {any: true, text: []string{"-c"}, joins: true, shell: true},
+	"newgrp":    {flags: []string{"-"}, before: 1, shell: true},
+	"capsh":     {any: true, text: []string{"-c"}, shell: true},
+	"tmux":      {any: true, joins: true},
+	"screen":    {any: true, joins: true},
 	"nix-shell": {any: true, text: []string{"--run", "--command"}},
 }
 
 // looseWrappers have options of which only so much is known that a command
 // follows them.
-var looseWrappers = strings.Fields(`numactl setpriv capsh bwrap fakechroot systemd-run systemd-inhibit
+var looseWrappers = strings.Fields(`numactl setpriv bwrap fakechroot systemd-run systemd-inhibit
 	strace ltrace gdb valgrind perf catchsegv rr heaptrack uftrace bpftrace
 	prlimit cpulimit trickle setarch linux32 linux64 i386 x86_64
 	dbus-run-session dbus-launch xvfb-run ssh-agent flatpak-spawn lockrun setlock softlimit chpst
 	retry eatmydata nocache rlwrap torsocks torify proxychains proxychains4 tsocks
 	tini dumb-init catatonit faketime direnv dotenv entr corepack rust-parallel
+	choom uclampset runcon gpg-agent hyperfine abduco dtach
 	ccache sccache distcc bear npx bunx uvx`)
 
 // shellWrappers are loose wrappers that start a shell when no command follows.
@@ -216,7 +222,7 @@ func variableUse(name string) use {
 		return runsText
 	case "BASH_ENV",
 		"ENV", "GIT_EXEC_PATH", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS",
-		"GIT_CONFIG", "GIT_TEMPLATE_DIR", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS":
+		"GIT_CONFIG", "GIT_TEMPLATE_DIR", "BASH_ALIASES", "BASH_CMDS", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS":
 		return changesMeaning
 	}
 	if strings.HasPrefix(name, "GIT_CONFIG_") || strings.HasPrefix(name, "BASH_FUNC_") {
