@@ -142,6 +142,10 @@ func (r *run) newRequest(purpose string, withTools bool) model.Request {
 		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
 		Metadata: r.metadata(purpose), Headers: r.headers(), Emit: r.log.Emit,
 	}
+	if r.request == 0 && r.Mode != "agent" {
+		// What started the run is not needed again, and the model takes its time.
+		req.Sent = r.box.Rest
+	}
 	if withTools {
 		req.Tools = r.tools.specs
 	}

@@ -75,6 +75,7 @@ func (*Sandbox) ProxyAddr() string                                { return "" }
 func (*Sandbox) TmpDir() string                                   { return os.TempDir() }
 func (*Sandbox) HasSide() bool                                    { return false }
 func (*Sandbox) Shows(string) bool                                { return false }
+func (*Sandbox) Rest()                                            {}
 func (*Sandbox) Settle() error                                    { return nil }
 func (*Sandbox) Close() error                                     { return nil }
 func (*Process) Output() io.Reader                                { return eof{} }

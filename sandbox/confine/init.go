@@ -232,6 +232,8 @@ func (in *initProcess) read() {
 			in.signal(req.ID, unix.Signal(req.Signal))
 		case "kill":
 			in.kill(req.ID)
+		case "rest":
+			ReleaseImage()
 		}
 	}
 }

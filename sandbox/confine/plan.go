@@ -115,7 +115,7 @@ const (
 
 // Request is one order to the init. Descriptors travel beside it.
 type Request struct {
-	Op     string // start, signal, kill, close
+	Op     string // start, signal, kill, rest
 	ID     uint32
 	Argv   []string
 	Env    []string
