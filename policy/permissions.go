@@ -61,7 +61,7 @@ func (p *Policy) Permissions(dir string) (Permissions, error) {
 			}
 		}
 	}
-	for _, d := range append(secretPaths(p.src.UserHome, p.src.Home), p.profileFiles()...) {
+	for _, d := range slices.Concat(SecretPaths(p.src.UserHome), codexSecretPaths(p.src.Home), p.profileFiles()) {
 		// A workspace below such a folder is the user's wish.
 		if !within(p.src.Cwd, d) && !within(dir, d) {
 			deny = append(deny, d)
@@ -84,37 +84,6 @@ func (p *Policy) networkMode() string {
 		return "proxy"
 	}
 	return "off"
-}
-
-// Credentials that commands cannot read: below the user's home, below CODEX_HOME,
-// and of the machine. Names are relative where the folder varies.
-var (
-	userSecrets = strings.Fields(`.ssh .gnupg .aws .azure .config/gcloud .config/gh .config/glab-cli .config/hub .config/op .config/doctl
-		.config/containers/auth.json .docker .kube .netrc _netrc .git-credentials .config/git/credentials .npmrc .yarnrc.yml .pypirc
-		.config/pypoetry/auth.toml .cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings-security.xml
-		.terraform.d/credentials.tfrc.json .terraformrc .vault-token .password-store .local/share/keyrings .mozilla .config/google-chrome
-		.config/chromium .bash_history .zsh_history .psql_history .mysql_history .pgpass .my.cnf .s3cfg .boto .databrickscfg .snowflake
-		.oci .config/sops .config/rclone .claude .codex/auth.json`)
-	codexSecrets = strings.Fields(`auth.json auth.json.lock auth.lock .credentials.json config.toml sessions archived_sessions history.jsonl log
-		cloud-config-bundle-cache.json`)
-	machineSecrets = strings.Fields(`/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/ssh /etc/kubernetes /root/.ssh /root/.aws
-		/root/.docker /root/.kube /var/run/secrets /run/secrets /var/lib/docker /var/lib/kubelet /etc/docker/key.json /etc/gitlab-runner`)
-)
-
-// secretPaths are denied to commands unless the sandbox is off.
-func secretPaths(home, codexHome string) []string {
-	out := slices.Clone(machineSecrets)
-	if home != "" && home != "/" {
-		for _, name := range userSecrets {
-			out = append(out, filepath.Join(home, name))
-		}
-	}
-	if codexHome != "" {
-		for _, name := range codexSecrets {
-			out = append(out, filepath.Join(codexHome, name))
-		}
-	}
-	return out
 }
 
 // profileFiles are the configuration profiles, which may hold tokens.

@@ -94,7 +94,7 @@ func (c *Confinement) move(variable, place string) {
 // caches is left out: what it holds of use has variables of its own.
 func (c *Confinement) warm(place, usual string) {
 	lower := sandbox.RealPath(usual)
-	if fi, err := os.Stat(lower); place == "xdg" || err != nil || !fi.IsDir() || within(c.private, lower) || within(lower, c.private) {
+	if fi, err := os.Stat(lower); place == "xdg" || err != nil || !fi.IsDir() || sandbox.Within(c.private, lower) || sandbox.Within(lower, c.private) {
 		return
 	}
 	at, changes := filepath.Join(c.private, place), filepath.Join(c.private, ".changes", place)
@@ -118,11 +118,11 @@ func (c *Confinement) place(variable, usual string) string {
 // canWrite tells whether commands can write at path.
 func (c *Confinement) canWrite(path string) bool {
 	path = sandbox.RealPath(path)
-	if !c.Spec.HostTmp && (within(path, "/tmp") || within(path, "/var/tmp")) {
+	if !c.Spec.HostTmp && (sandbox.Within(path, "/tmp") || sandbox.Within(path, "/var/tmp")) {
 		return !c.Spec.TmpReadOnly
 	}
 	for _, r := range c.Spec.Write {
-		if r != c.private && within(path, sandbox.RealPath(r)) {
+		if r != c.private && sandbox.Within(path, sandbox.RealPath(r)) {
 			return true
 		}
 	}

@@ -161,12 +161,12 @@ func (c *Confinement) checkRoots(roots []string, o ConfineOptions) error {
 		switch {
 		case real == "/":
 			return &ConfineError{r, "the root of the file system cannot be writable", "work in a folder of its own (-C DIR), or use danger-full-access inside a container"}
-		case o.UserHome != "" && within(sandbox.RealPath(o.UserHome), real) && !(real == sandbox.RealPath(o.Workdir) && o.borrowedHome()):
+		case o.UserHome != "" && sandbox.Within(sandbox.RealPath(o.UserHome), real) && !(real == sandbox.RealPath(o.Workdir) && o.borrowedHome()):
 			return &ConfineError{r, "the home folder cannot be writable: what commands put into its start-up files would run outside the sandbox",
 				"work in a folder below it (-C DIR)"}
 		case o.Home != "" && real == sandbox.RealPath(o.Home):
 			return &ConfineError{r, "CODEX_HOME cannot be writable: it holds credentials and configuration", "set CODEX_HOME to a folder outside the workspace"}
-		case o.UserHome != "" && within(sandbox.RealPath(o.UserHome), real):
+		case o.UserHome != "" && sandbox.Within(sandbox.RealPath(o.UserHome), real):
 			c.Notices = append(c.Notices, event.Notice{Class: "home_writable", Message: "HOME (" + o.UserHome + ") is writable: what commands put into start-up files there works on later steps that use it"})
 		}
 	}
@@ -217,7 +217,7 @@ func HostTmp(mode string, s policy.SandboxConfig, lookupEnv func(string) (string
 	if !s.ExcludeSlashTmp {
 		dirs = append(dirs, "/tmp")
 	}
-	if dir, ok := lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !within(sandbox.RealPath(dir), "/tmp") {
+	if dir, ok := lookupEnv("TMPDIR"); ok && !s.ExcludeTmpdir && filepath.IsAbs(dir) && isFolder(dir) && !sandbox.Within(sandbox.RealPath(dir), "/tmp") {
 		dirs = append(dirs, dir)
 	}
 	return dirs
@@ -235,7 +235,7 @@ func (c *Confinement) openPrivate(s policy.SandboxConfig, o ConfineOptions) erro
 		return nil
 	}
 	private := sandbox.RealPath(o.Private)
-	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return within(private, sandbox.RealPath(r)) }) {
+	if slices.ContainsFunc(c.Spec.Write, func(r string) bool { return sandbox.Within(private, sandbox.RealPath(r)) }) {
 		c.Spec.Deny = append(c.Spec.Deny, private)
 		c.Notices = append(c.Notices, event.Notice{Class: "no_private_caches",
 			Message: "build tools get no private caches: a writable folder holds the runner's own temporary folder " + private,
@@ -312,11 +312,6 @@ func (c *Confinement) Extra() []string {
 		}
 	}
 	return list
-}
-
-// within tells whether path is dir or lies in it. Both are clean.
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func isFolder(path string) bool {

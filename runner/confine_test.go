@@ -40,7 +40,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Skipf("no home folder for the test's files: %v", err)
 	}
-	if real := sandbox.RealPath(parent); within(real, "/tmp") || within(real, "/var/tmp") {
+	if real := sandbox.RealPath(parent); sandbox.Within(real, "/tmp") || sandbox.Within(real, "/var/tmp") {
 		t.Skip("the home folder lies in a temporary one")
 	}
 	base, err := os.MkdirTemp(parent, ".confine-test-")
@@ -197,7 +197,7 @@ func TestConfineSpec(t *testing.T) {
 	if s.Limits.MemoryBytes != 1<<30 || s.Limits.Processes != 99 || s.Limits.OpenFiles != sandbox.DefaultLimits().OpenFiles {
 		t.Errorf("%+v", s.Limits)
 	}
-	if s.Net.Mode != sandbox.NetOff || s.Require != sandbox.DefaultRequire || s.HostTmp || s.TmpDir != "" || !within(s.Private, p.runtime) {
+	if s.Net.Mode != sandbox.NetOff || s.Require != sandbox.DefaultRequire || s.HostTmp || s.TmpDir != "" || !sandbox.Within(s.Private, p.runtime) {
 		t.Errorf("%+v", s)
 	}
 	scope := c.PatchScope()

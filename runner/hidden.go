@@ -28,10 +28,10 @@ func (c *Confinement) deny(configured []string, o ConfineOptions) {
 	list := slices.Clone(configured)
 	list = append(list, c.controlFiles(o.Private)...)
 	list = append(list, c.forbiddenPrograms(o.Policy.ForbiddenExecutables())...)
-	secrets := sandbox.DefaultDeny(o.UserHome, o.Home)
+	secrets := codexFolders(o.UserHome, o.Home)
 	// HOME may be one that a CI system chose; keys lie in the account's own too.
 	if own := o.ownHome(); own != "" && own != o.UserHome {
-		secrets = append(secrets, sandbox.DefaultDeny(own, "")...)
+		secrets = slices.Concat(secrets, policy.SecretPaths(own), codexFolders(own, ""))
 	}
 	slices.Sort(secrets)
 	for _, d := range slices.Compact(secrets) {
@@ -41,15 +41,46 @@ func (c *Confinement) deny(configured []string, o ConfineOptions) {
 			list = append(list, d)
 		}
 	}
-	c.Spec.Reveal = append(sandbox.DefaultReveal(o.UserHome, o.Home), configuredParts(o.Policy.Config(), o.Home)...)
+	c.Spec.Reveal = append(instructionsIn(o.UserHome, o.Home), configuredParts(o.Policy.Config(), o.Home)...)
 	slices.Sort(list)
 	c.Spec.Deny = slices.Compact(list)
+}
+
+// codexFolders are CODEX_HOME, and the usual place of it, where somebody's login
+// may still lie when CODEX_HOME is elsewhere. An empty home or codexHome is left
+// out. The whole is denied, not only auth.json: that file is replaced by rename
+// when a login is refreshed, which would uncover it.
+func codexFolders(home, codexHome string) []string {
+	var out []string
+	if usual := filepath.Join(home, ".codex"); home != "" && usual != codexHome {
+		out = append(out, usual)
+	}
+	if codexHome != "" {
+		out = append(out, codexHome)
+	}
+	return out
+}
+
+// instructionsIn are the parts of CODEX_HOME that commands may read although the
+// whole is denied: instructions, skills and prompts hold no credentials.
+func instructionsIn(home, codexHome string) []string {
+	if codexHome == "" && home != "" {
+		codexHome = filepath.Join(home, ".codex")
+	}
+	if codexHome == "" {
+		return nil
+	}
+	var out []string
+	for _, p := range []string{"AGENTS.md", "AGENTS.override.md", "skills", "prompts", "agents"} {
+		out = append(out, filepath.Join(codexHome, p))
+	}
+	return out
 }
 
 // holdsWork tells whether the working folder or a writable one lies in dir.
 func (c *Confinement) holdsWork(dir string) bool {
 	dir = sandbox.RealPath(dir)
-	return slices.ContainsFunc(c.work, func(root string) bool { return within(root, dir) })
+	return slices.ContainsFunc(c.work, func(root string) bool { return sandbox.Within(root, dir) })
 }
 
 // controlVariables name files that set variables, paths and outputs of later
@@ -91,7 +122,7 @@ func (c *Confinement) controlFiles(runtime string) []string {
 	add = func(path string) {
 		switch {
 		case !filepath.IsAbs(path) || path == "/" || c.holdsWork(path) || runtime != "" && sandbox.RealPath(path) == sandbox.RealPath(runtime):
-		case runtime != "" && within(sandbox.RealPath(runtime), sandbox.RealPath(path)):
+		case runtime != "" && sandbox.Within(sandbox.RealPath(runtime), sandbox.RealPath(path)):
 			entries, err := os.ReadDir(path)
 			if err != nil {
 				return // the run's own folder lies there and can be reached: it is readable

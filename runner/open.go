@@ -173,7 +173,7 @@ func (r *run) shell() string {
 func (r *run) openSide(conf *Confinement) {
 	dir := sandbox.RealPath(r.baselineFolder())
 	if conf.Spec.Mode == sandbox.FullAccess || !r.keepsBaseline() ||
-		slices.ContainsFunc(slices.Concat(conf.Spec.Write, conf.Spec.Deny), func(d string) bool { return within(dir, sandbox.RealPath(d)) }) {
+		slices.ContainsFunc(slices.Concat(conf.Spec.Write, conf.Spec.Deny), func(d string) bool { return sandbox.Within(dir, sandbox.RealPath(d)) }) {
 		return
 	}
 	if os.MkdirAll(dir, 0o700) == nil { // otherwise whoever needs it tells

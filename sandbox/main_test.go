@@ -70,6 +70,17 @@ func testHelpers() map[string]HelperFunc {
 	}
 }
 
+// homeSecrets are the credentials that the hostile programs look for, as policy
+// would name them.
+func homeSecrets(home string) []string {
+	out := []string{"/etc/shadow", "/etc/gshadow", "/etc/ssh"}
+	for _, name := range []string{".ssh", ".aws", ".netrc", ".git-credentials", ".kube", ".docker", ".config/gh", ".npmrc", ".gnupg", ".pypirc", ".cargo/credentials.toml",
+		".gradle/gradle.properties", ".m2/settings.xml", ".codex"} {
+		out = append(out, filepath.Join(home, name))
+	}
+	return out
+}
+
 type stringList []string
 
 func (l *stringList) String() string     { return strings.Join(*l, ",") }
@@ -98,7 +109,7 @@ func confineMain(args []string) int {
 	}
 	home := os.Getenv("HOME")
 	s := Spec{Mode: Mode(*mode), Workspace: cwd, Write: write, ProtectNames: protectNames, Require: DefaultRequire,
-		Deny: append(deny, DefaultDeny(home, "")...), Reveal: DefaultReveal(home, ""), Limits: DefaultLimits(), Degrade: degrade}
+		Deny: append(deny, homeSecrets(home)...), Limits: DefaultLimits(), Degrade: degrade}
 	if f := os.Getenv("GITHUB_ENV"); f != "" {
 		s.Deny = append(s.Deny, filepath.Dir(f))
 	}

@@ -29,7 +29,7 @@ func TestOverhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, ws, _ := world(t)
-	b := openBox(t, Spec{Workspace: ws, ProtectNames: protectNames, Limits: DefaultLimits(), Deny: DefaultDeny(ws, "")})
+	b := openBox(t, Spec{Workspace: ws, ProtectNames: protectNames, Limits: DefaultLimits(), Deny: homeSecrets(ws)})
 	run := func(argv ...string) func() {
 		return func() {
 			cmd := exec.Command(argv[0], argv[1:]...)

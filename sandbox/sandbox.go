@@ -8,7 +8,7 @@
 //		sandbox.Init(nil) // first: copies of the program that confine never come back
 //		box, err := sandbox.Open(ctx, sandbox.Spec{
 //			Mode: sandbox.WorkspaceWrite, Workspace: dir, ProtectNames: []string{".git"},
-//			Deny: sandbox.DefaultDeny(home, ""), Require: sandbox.DefaultRequire,
+//			Deny: []string{"/home/me/.ssh"}, Require: sandbox.DefaultRequire,
 //		})
 //		…
 //		p, err := box.Start(ctx, sandbox.Command{Argv: []string{"make", "test"}, Env: env})

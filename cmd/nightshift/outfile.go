@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // Output files that the user asked for. An ordinary file is made beside its
@@ -135,12 +137,7 @@ func (o *outFiles) try(h *heldPlace) error {
 }
 
 func (o *outFiles) inTree(path string) bool {
-	for _, top := range o.tree {
-		if rel, err := filepath.Rel(top, path); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.tree, func(top string) bool { return sandbox.Within(path, top) })
 }
 
 // own lists the files by their real paths.

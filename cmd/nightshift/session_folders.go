@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/nightshift-ci/nightshift/runner"
 	"github.com/nightshift-ci/nightshift/sandbox"
@@ -134,7 +133,7 @@ func (s *session) unfit(dir string) string {
 	}
 	for _, root := range around {
 		real, err := filepath.EvalSymlinks(s.rt.abs(root))
-		if err == nil && (dir == real || strings.HasPrefix(dir, strings.TrimSuffix(real, "/")+"/")) {
+		if err == nil && sandbox.Within(dir, real) {
 			return real
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // Options says where to look. Empty folders are left out.
@@ -79,7 +80,7 @@ func (o Options) places() []place {
 		return list
 	}
 	root := o.ProjectRoot
-	if rel, err := filepath.Rel(root, o.Cwd); root == "" || err != nil || !filepath.IsLocal(rel) {
+	if root == "" || !sandbox.Within(o.Cwd, root) {
 		root = o.Cwd
 	}
 	var folders []string
@@ -136,7 +137,7 @@ func (f *finder) search(p place, dir string, depth int, left *int) []string {
 	if err != nil || f.seen[real] {
 		return nil // there is no such folder, or it was searched by another name
 	}
-	if p.inside != "" && !within(p.inside, real) {
+	if p.inside != "" && !sandbox.Within(real, p.inside) {
 		f.note("skill_outside", dir, dir+" is a link out of the project and was not followed")
 		return nil
 	}
@@ -178,7 +179,7 @@ func (f *finder) consider(p place, path string, o Options) {
 		return
 	}
 	if p.inside != "" {
-		if real, err := filepath.EvalSymlinks(path); err != nil || !within(p.inside, real) {
+		if real, err := filepath.EvalSymlinks(path); err != nil || !sandbox.Within(real, p.inside) {
 			f.note("skill_outside", path, path+" is a link out of the project and was not followed")
 			return
 		}
@@ -218,11 +219,6 @@ func (s Skill) isOne(list []string) bool {
 		mine, err := filepath.EvalSymlinks(s.Path)
 		return err == nil && (real == mine || real == filepath.Dir(mine))
 	})
-}
-
-func within(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 func reason(err error) error {

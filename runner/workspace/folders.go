@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // maxAlternates is git's own bound on how deep object folders borrow.
@@ -20,7 +22,7 @@ func (f Facts) GitFolders() []string {
 	}
 	out := []string{}
 	add := func(dir string) {
-		if rel, err := filepath.Rel(f.Root, dir); (err != nil || !filepath.IsLocal(rel)) && !slices.Contains(out, dir) {
+		if !sandbox.Within(dir, f.Root) && !slices.Contains(out, dir) {
 			out = append(out, dir)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // The settings of a repository are few and plain nearly everywhere. Those are
@@ -48,7 +50,7 @@ func (v *view) plainFile(file string) (string, bool) {
 	if missing(err) && !exists(file) { // no link that leads nowhere
 		return "", true
 	}
-	if err != nil || slices.ContainsFunc(v.deny, func(dir string) bool { return below(file, dir) || below(real, dir) }) {
+	if err != nil || slices.ContainsFunc(v.deny, func(dir string) bool { return sandbox.Within(file, dir) || sandbox.Within(real, dir) }) {
 		return "", false
 	}
 	text, err := readBounded(real, maxSettings)
@@ -161,10 +163,4 @@ func (g *gitRunner) lookup(name string) (string, bool) {
 // missing tells whether err says that nothing is there.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
-}
-
-// below tells whether path is dir or lies in it.
-func below(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }

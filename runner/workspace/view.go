@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // view is a private git folder through which one work tree is looked at. Its
@@ -278,7 +280,7 @@ func readBounded(file string, max int64) ([]byte, error) {
 // denied tells whether git sees something else at a path than what is there.
 func (v *view) denied(path string) bool {
 	abs := filepath.Join(v.root, path)
-	return slices.ContainsFunc(v.deny, func(dir string) bool { return below(abs, dir) })
+	return slices.ContainsFunc(v.deny, func(dir string) bool { return sandbox.Within(abs, dir) })
 }
 
 // indexFile is the private index.
