@@ -55,7 +55,7 @@ type Options struct {
 
 	Prompt string
 	Images []Image
-	// Extra are developer messages of the mode (review, agents).
+	// Extra are developer messages besides the usual ones: the role of a sub-agent.
 	Extra  []string
 	Schema *Schema // --output-schema
 

@@ -32,7 +32,7 @@ type authFlags struct {
 
 // session reads the configuration that a run with the same flags would have.
 func (f *authFlags) session(rt *runtime, writeback string) (*session, error) {
-	s := rt.session(&runFlags{Config: f.Config, Profile: f.Profile, Requirements: f.Requirements, Cd: f.Cd, AuthWriteback: writeback, Color: "auto"}, "auth")
+	s := rt.session(&runFlags{Config: f.Config, Profile: f.Profile, Requirements: f.Requirements, Cd: f.Cd, AuthWriteback: writeback, Color: "auto"}, job{mode: "auth"})
 	return s, s.openQuietly()
 }
 

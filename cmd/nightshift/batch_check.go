@@ -217,7 +217,7 @@ func (p *preflight) session(overrides []string) (*session, error) {
 	if p.cmd.BudgetCost > 0 && flags.MaxCost == 0 {
 		flags.MaxCost = p.cmd.BudgetCost // a budget, too, cannot be kept without prices
 	}
-	s := p.rt.session(&flags, "exec")
+	s := p.rt.session(&flags, job{mode: "exec"})
 	s.begin()
 	s.workdir = p.out
 	var err error

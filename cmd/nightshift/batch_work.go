@@ -46,12 +46,10 @@ func (b *batchWork) run(ctx context.Context, t batch.Task, w batch.Workspace) (b
 			return batch.Result{}, errors.Join(err, log.Close())
 		}
 	}
-	s := rt.session(&flags, "exec")
-	s.task = t.ID
 	seen := &lastRecords{spend: w.Spend}
-	s.watch = seen
-	s.promptFn = func() (string, error) { return t.Prompt, nil }
-	s.wrap = func(inner model.Streamer) model.Streamer { return &gated{inner, w} }
+	s := rt.session(&flags, job{mode: "exec", prompt: &t.Prompt, task: taskJob{
+		id: t.ID, watch: seen, gate: func(inner model.Streamer) model.Streamer { return &gated{inner, w} },
+	}})
 	runErr := s.run(promptSources{})
 	if err := log.Close(); err != nil {
 		return batch.Result{}, err

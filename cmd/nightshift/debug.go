@@ -31,10 +31,8 @@ func (c *promptInputCmd) Run(rt *runtime) error {
 	quiet.stdout = os.Stderr
 	c.Ephemeral, c.JSON, c.NoGitHub = true, true, true
 	c.Report, c.ReportDir, c.Events, c.LastMessage, c.Record = nil, "", "", "", ""
-	s := quiet.session(&c.runFlags, "exec")
-	s.silent, s.offline = true, true
 	var body []byte
-	s.wrap = func(model.Streamer) model.Streamer { return &capture{body: &body} }
+	s := quiet.session(&c.runFlags, job{mode: "exec", silent: true, answer: &capture{body: &body}})
 	err := s.run(promptSources{arg: c.Prompt, file: c.PromptFile})
 	if body == nil {
 		if err == nil {

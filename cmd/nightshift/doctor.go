@@ -65,7 +65,7 @@ func (c *doctorCmd) Run(rt *runtime) error {
 // diagnose opens the sandbox that a run here would have, with whatever of it can
 // be had. The error is why the run would be refused.
 func (c *doctorCmd) diagnose(rt *runtime) (diagnosis, error) {
-	s := rt.session(&runFlags{Sandbox: c.Mode, Cd: c.Dir, Config: c.Config, Requirements: c.Requirements, Color: "auto", NoGitHub: true}, "doctor")
+	s := rt.session(&runFlags{Sandbox: c.Mode, Cd: c.Dir, Config: c.Config, Requirements: c.Requirements, Color: "auto", NoGitHub: true}, job{mode: "doctor"})
 	defer s.close()
 	conf, err := s.confinement()
 	if err != nil {

@@ -18,7 +18,7 @@ func (c *execCmd) Run(rt *runtime) error {
 	if c.Prompt != nil && *c.Prompt == "" {
 		return usageError("the prompt is empty; is it a variable that is not set?")
 	}
-	return rt.session(&c.runFlags, "exec").run(promptSources{arg: c.Prompt, file: c.PromptFile})
+	return rt.session(&c.runFlags, job{mode: "exec"}).run(promptSources{arg: c.Prompt, file: c.PromptFile})
 }
 
 // threadFlags choose an earlier thread.
@@ -52,12 +52,11 @@ func (t threadFlags) from(rt *runtime, mode string, f *runFlags, id, prompt *str
 	case id != nil && t.Last:
 		return usageError("a thread id and --last exclude each other")
 	}
-	s := rt.session(f, mode)
-	s.pick = threadPick{last: t.Last, all: t.All}
+	pick := threadPick{last: t.Last, all: t.All}
 	if id != nil {
-		s.pick.ref = *id
+		pick.ref = *id
 	}
-	return s.run(promptSources{arg: prompt, file: f.PromptFile, isSub: true})
+	return rt.session(f, job{mode: mode, thread: pick}).run(promptSources{arg: prompt, file: f.PromptFile, isSub: true})
 }
 
 // forkCmd starts a new thread from the history of another.

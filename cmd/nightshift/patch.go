@@ -37,7 +37,7 @@ func (c *applyPatchCmd) Run(rt *runtime) error {
 	if err := flags.Validate(); err != nil {
 		return usageError("%v", err)
 	}
-	s := rt.session(flags, "apply-patch")
+	s := rt.session(flags, job{mode: "apply-patch"})
 	defer s.close()
 	conf, err := s.confinement()
 	if err != nil {

@@ -45,16 +45,15 @@ func (c *reviewCmd) Validate() error {
 
 // Run reviews.
 func (c *reviewCmd) Run(rt *runtime) error {
-	s := rt.session(&c.runFlags, "review")
-	s.failOn = c.FailOn
 	target := c.target()
-	if target != "" {
-		s.promptFn = func() (string, error) { return target, nil }
-	} else if c.Prompt == nil && c.PromptFile == "" {
+	if target == "" && c.Prompt == nil && c.PromptFile == "" {
 		return usageError("specify --uncommitted, --base, --commit, or provide custom review instructions")
 	}
-	s.base, s.commit = c.Base, c.Commit
-	return s.run(promptSources{arg: c.Prompt, file: c.PromptFile, isSub: true})
+	j := job{mode: "review", review: reviewJob{base: c.Base, commit: c.Commit, failOn: c.FailOn}}
+	if target != "" {
+		j.prompt = &target
+	}
+	return rt.session(&c.runFlags, j).run(promptSources{arg: c.Prompt, file: c.PromptFile, isSub: true})
 }
 
 // target is the sentence that names the change.

@@ -47,7 +47,7 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 	if len(argv) == 0 {
 		return usageError("sandbox: no command given; use `nightshift sandbox -- CMD…`")
 	}
-	s := rt.session(c.runFlags(), "sandbox")
+	s := rt.session(c.runFlags(), job{mode: "sandbox"})
 	defer s.close()
 	conf, err := s.confinement()
 	if err != nil {

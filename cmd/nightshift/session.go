@@ -27,23 +27,9 @@ const finishBound = 6 * time.Second
 type session struct {
 	rt    *runtime
 	flags *runFlags
-	mode  string
-	pick  threadPick
+	job   job
 
-	// extra, failOn and promptText are set by modes that bring their own.
-	extra    []string
-	failOn   string
-	promptFn func() (string, error)
-	// base and commit are what a review is about; they must exist.
-	base, commit string
-	// silent: nothing of the run is shown; wrap stands between the loop and the
-	// model. offline: wrap answers by itself, so no credential is looked for.
-	silent  bool
-	offline bool
-	// watch sees every record besides the sinks of the flags.
-	watch event.Sink
-	wrap  func(model.Streamer) model.Streamer
-
+	// The rest is made on the way.
 	home    string
 	workdir string
 	private string // folder of the run
@@ -57,12 +43,35 @@ type session struct {
 	cred    *auth.Credential
 	// notices wait for the run's first record.
 	notices []event.Notice
-	// task is the id of the batch's task that this run is, "" outside a batch.
-	task string
 }
 
-func (rt *runtime) session(f *runFlags, mode string) *session {
-	return &session{rt: rt, flags: f, mode: mode}
+// job is what a subcommand asks of a session besides its flags. What it does not
+// ask for is left zero.
+type job struct {
+	mode   string         // as the log names it: exec, resume, fork, review, …
+	silent bool           // nothing of the run is shown
+	prompt *string        // instead of the arguments and stdin: review, batch
+	thread threadPick     // to begin with: resume, fork
+	review reviewJob      // review
+	task   taskJob        // batch
+	answer model.Streamer // instead of a model, so that no credential is needed: debug
+}
+
+// reviewJob is what a review is about. base and commit must exist.
+type reviewJob struct {
+	base, commit string
+	failOn       string // the severity that makes a finding a failure
+}
+
+// taskJob makes a session one task of a batch.
+type taskJob struct {
+	id    string
+	watch event.Sink                          // sees every record besides the sinks of the flags
+	gate  func(model.Streamer) model.Streamer // holds each request until the batch lets it pass
+}
+
+func (rt *runtime) session(f *runFlags, j job) *session {
+	return &session{rt: rt, flags: f, job: j}
 }
 
 // run carries the invocation out. Whatever happens after the flags were read
@@ -78,8 +87,8 @@ func (s *session) run(src promptSources) error {
 		return err
 	}
 	s.sinks = sinks
-	if s.watch != nil {
-		s.log.Attach(s.watch)
+	if w := s.job.task.watch; w != nil {
+		s.log.Attach(w)
 	}
 	opts, err := s.prepared(src)
 	if err != nil {
@@ -100,7 +109,7 @@ func (s *session) begin() {
 // openQuietly prepares a session that shows nothing: for commands that look at
 // the configuration of a run, or use part of it.
 func (s *session) openQuietly() error {
-	s.silent = true
+	s.job.silent = true
 	s.begin()
 	var err error
 	if s.sinks, err = s.openSinks(); err != nil {
@@ -129,7 +138,7 @@ func (s *session) clock() {
 	if !s.flags.Deterministic {
 		return
 	}
-	c := &fixedClock{t: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), task: s.task}
+	c := &fixedClock{t: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), task: s.job.task.id}
 	s.now, s.newID = c.now, c.id
 }
 
@@ -195,10 +204,11 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		return nil, err
 	}
 	opts := &runner.Options{
-		Version: version, Mode: s.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
+		Version: version, Mode: s.job.mode, Policy: s.policy, Log: s.log, Mask: s.mask, Model: streamer,
 		Credential: s.credential(), Environ: rt.environ, Workdir: s.workdir, Home: s.home, SystemDir: rt.systemDir, UserHome: rt.userHome(),
-		Outputs: s.outputs(), Private: s.private, Notices: s.notices, Prompt: prompt, Images: images, Extra: s.extra, Schema: schema, Thread: *thread,
-		Task: s.task, InstructionsFrom: f.InstructionsFrom, ReviewBase: s.base, ReviewCommit: s.commit, Strict: f.Strict, FailOn: s.failOn, Requester: rt.requester(), Job: rt.job(),
+		Outputs: s.outputs(), Private: s.private, Notices: s.notices, Prompt: prompt, Images: images, Schema: schema, Thread: *thread,
+		Task: s.job.task.id, InstructionsFrom: f.InstructionsFrom, ReviewBase: s.job.review.base, ReviewCommit: s.job.review.commit, Strict: f.Strict,
+		FailOn: s.job.review.failOn, Requester: rt.requester(), Job: rt.job(),
 		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(), Early: rt.early,
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}
@@ -286,7 +296,7 @@ func (f *runFlags) overrides(workdir string) ([]policy.Override, error) {
 // hurry is what a limit does to outputs that nobody reads. The tasks of a batch
 // share theirs, so that the limit of one does nothing to them.
 func (s *session) hurry() func() {
-	if s.task != "" {
+	if s.job.task.id != "" {
 		return nil
 	}
 	return s.rt.ending.hurry
@@ -299,7 +309,7 @@ func (s *session) openThread() (*runner.Thread, error) {
 	cfg := s.policy.Config()
 	meta := rollout.Meta{ID: s.newID(), Cwd: s.workdir, Originator: s.rt.originator(), Version: version, Source: "exec",
 		ThreadSource: s.flags.ThreadSource, Provider: cfg.ModelProvider, Model: cfg.Model}
-	if !s.pick.wanted() {
+	if !s.job.thread.wanted() {
 		th.ID = meta.ID
 		if s.flags.Ephemeral {
 			return th, nil
@@ -312,12 +322,12 @@ func (s *session) openThread() (*runner.Thread, error) {
 		th.Store = w
 		return th, nil
 	}
-	info, err := s.pick.find(store, s.workdir)
+	info, err := s.job.thread.find(store, s.workdir)
 	if err != nil {
 		return nil, err
 	}
 	var h rollout.History
-	if s.mode == "fork" {
+	if s.job.mode == "fork" {
 		th.Store, h, err = store.Fork(s.rt.ctx, info, meta)
 		th.ID, th.ParentID = meta.ID, info.ID
 	} else {

@@ -82,7 +82,7 @@ func (s *session) makePrivate() (string, error) {
 	var errs []error
 	fixed := "" // the log names the folder
 	if s.flags.Deterministic {
-		sum := sha256.Sum256([]byte(cmp.Or(s.task, s.workdir)))
+		sum := sha256.Sum256([]byte(cmp.Or(s.job.task.id, s.workdir)))
 		fixed = hex.EncodeToString(sum[:8])
 	}
 	if s.unfit("/") != "" {

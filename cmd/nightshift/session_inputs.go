@@ -46,8 +46,8 @@ func keyLine(stdin io.Reader) (key string, rest io.Reader, err error) {
 
 // readPrompt waits for stdin no longer than the run may take.
 func (s *session) readPrompt(src promptSources) (string, error) {
-	if s.promptFn != nil {
-		return s.promptFn()
+	if s.job.prompt != nil {
+		return *s.job.prompt, nil
 	}
 	ctx, cancel := context.WithCancelCause(s.rt.ctx)
 	defer cancel(nil)

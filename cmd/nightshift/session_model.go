@@ -29,15 +29,18 @@ func (s *session) openModel(key string) (model.Streamer, error) {
 			return nil, exitError{code: runner.ExitUsage, err: err}
 		}
 		streamer = script
-	} else if !s.offline {
+	} else if s.job.answer == nil {
 		client, err := s.openClient(key)
 		if err != nil {
 			return nil, err
 		}
 		streamer = client
 	}
-	if s.wrap != nil {
-		streamer = s.wrap(streamer)
+	if s.job.answer != nil {
+		streamer = s.job.answer
+	}
+	if gate := s.job.task.gate; gate != nil {
+		streamer = gate(streamer)
 	}
 	if s.flags.Record == "" {
 		return streamer, nil

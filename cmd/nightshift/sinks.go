@@ -39,7 +39,7 @@ func (s *session) openSinks() (*sinkSet, error) {
 	set := &sinkSet{stderr: rt.stderr, github: rt.getenv("GITHUB_ACTIONS") == "true" && !f.NoGitHub,
 		files: &outFiles{tree: rt.workTree(f.Cd), ending: rt.ending}}
 	set.onFinish(set.files.release)
-	if set.github && !s.silent && runnerReads(rt.stderr) {
+	if set.github && !s.job.silent && runnerReads(rt.stderr) {
 		s.mask.Watch(githubMasks(rt.stderr))
 	}
 	outs, taken, err := rt.reportOutputs(f.Report, f.JSON)
@@ -58,13 +58,13 @@ func (s *session) openSinks() (*sinkSet, error) {
 		}
 	}
 	switch {
-	case s.silent || set.taken:
+	case s.job.silent || set.taken:
 	case f.JSON:
 		s.log.Attach(report.NewWire(rt.stdout))
 	default:
 		s.log.Attach(report.NewFinal(rt.stdout))
 	}
-	if !s.silent {
+	if !s.job.silent {
 		set.human = &mutable{Human: report.NewHuman(rt.stderr, report.HumanOptions{Color: rt.color(f.Color), Progress: isTerminal(rt.stderr) && !f.JSON,
 			Heartbeat: heartbeat, Brief: f.JSON})}
 		s.log.Attach(set.human)
@@ -191,7 +191,7 @@ func (s *session) openReports(set *sinkSet, outs []report.Output) error {
 		}
 		o.Sign = signer
 	}
-	if set.github && !s.silent {
+	if set.github && !s.job.silent {
 		s.addGitHubFiles(&o)
 	}
 	if len(o.Outputs) == 0 && !set.github {
