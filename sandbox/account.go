@@ -94,7 +94,7 @@ func (a *account) close(x *Exit) {
 		return
 	}
 	if a.child != "" {
-		f := figures2(a.child)
+		f := figuresV2(a.child)
 		_ = a.dir.Close()
 		removeGroups(a.child)
 		if f.cpu > 0 { // else the command was never in it: no clone3
@@ -132,7 +132,7 @@ func (a *account) fill(x *Exit, f figures, peak int64) {
 // figures reads what the group has used.
 func (g *group) figures() figures {
 	if g.v2 != nil {
-		return figures2(g.dir)
+		return figuresV2(g.dir)
 	}
 	var f figures
 	f.cpu = time.Duration(readNumber(filepath.Join(g.dirs["cpuacct"], "cpuacct.usage")))
@@ -142,7 +142,7 @@ func (g *group) figures() figures {
 	return f
 }
 
-func figures2(dir string) figures {
+func figuresV2(dir string) figures {
 	return figures{
 		cpu:      time.Duration(readField(filepath.Join(dir, "cpu.stat"), "usage_usec")) * time.Microsecond,
 		peak:     readNumber(filepath.Join(dir, "memory.peak")),

@@ -58,9 +58,9 @@ func newGroup(cpu bool) (*group, error) {
 	name := fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), time.Now().UnixNano())
 	switch cgroups.Mode() {
 	case cgroups.Unified:
-		return newGroup2(name)
+		return newGroupV2(name)
 	case cgroups.Legacy, cgroups.Hybrid:
-		return newGroup1(name, cpu)
+		return newGroupV1(name, cpu)
 	}
 	return nil, errors.New("/sys/fs/cgroup is not there")
 }
@@ -83,9 +83,9 @@ func (g *group) limit(l Limits) (err error) {
 	case !wantsGroup(l):
 		return nil
 	case g.v1 != nil:
-		err = g.v1.Update(resources1(l))
+		err = g.v1.Update(resourcesV1(l))
 	default:
-		err = g.v2.Update(resources2(l, initSlack))
+		err = g.v2.Update(resourcesV2(l, initSlack))
 		g.procs = l.Processes
 		// Swap is not counted everywhere; without the file there is none to limit.
 		if l.MemoryBytes > 0 {
@@ -111,9 +111,9 @@ func visible(top, path string) (dir string, ok bool) {
 	return dir, true
 }
 
-// newGroup2 tries the own group and the one above it: a group that holds
+// newGroupV2 tries the own group and the one above it: a group that holds
 // processes cannot hand its controllers down.
-func newGroup2(name string) (*group, error) {
+func newGroupV2(name string) (*group, error) {
 	_, own, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
 		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
@@ -129,7 +129,7 @@ func newGroup2(name string) (*group, error) {
 			continue
 		}
 		sweepGroups(dir)
-		m, err := cgroup2.NewManager(cgroupRoot, filepath.Join(parent, name), resources2(Limits{}, 0))
+		m, err := cgroup2.NewManager(cgroupRoot, filepath.Join(parent, name), resourcesV2(Limits{}, 0))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -141,7 +141,7 @@ func newGroup2(name string) (*group, error) {
 	return nil, errors.Join(errs...)
 }
 
-func resources2(l Limits, slack int64) *cgroup2.Resources {
+func resourcesV2(l Limits, slack int64) *cgroup2.Resources {
 	r := &cgroup2.Resources{Memory: &cgroup2.Memory{}, Pids: &cgroup2.Pids{}, CPU: &cgroup2.CPU{}}
 	if l.MemoryBytes > 0 {
 		r.Memory.Max = &l.MemoryBytes
@@ -165,8 +165,8 @@ func (g *group) split() {
 	g.children = err == nil
 }
 
-// newGroup1 makes one group for each controller that is needed.
-func newGroup1(name string, cpu bool) (*group, error) {
+// newGroupV1 makes one group for each controller that is needed.
+func newGroupV1(name string, cpu bool) (*group, error) {
 	own, err := cgroup1.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, fmt.Errorf("/proc/self/cgroup: %w", err)
@@ -218,7 +218,7 @@ func newGroup1(name string, cpu bool) (*group, error) {
 	return g, nil
 }
 
-func resources1(l Limits) *specs.LinuxResources {
+func resourcesV1(l Limits) *specs.LinuxResources {
 	r := &specs.LinuxResources{}
 	if l.MemoryBytes > 0 {
 		r.Memory = &specs.LinuxMemory{Limit: &l.MemoryBytes}
