@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -161,7 +161,7 @@ func carve(root string, closed []string) (files, folders []string) {
 		return nil, nil // what cannot be listed is not opened
 	}
 	for _, e := range entries {
-		name := filepath.Join(root, e.Name())
+		name := path.Join(root, e.Name())
 		switch {
 		case len(files)+len(folders) > maxCarved:
 			return files, folders

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,7 +91,7 @@ func (v *view) openSources() error {
 	optional := append(append([]string(nil), devices...), v.p.Reveal...)
 	optional = append(optional, runKeeps...)
 	for _, name := range runFiles {
-		if real, err := filepath.EvalSymlinks(name); err == nil && Below(real, "/run") {
+		if real, err := realName(name); err == nil && Below(real, "/run") {
 			optional = append(optional, real)
 		}
 	}
@@ -102,6 +101,16 @@ func (v *view) openSources() error {
 		}
 	}
 	return nil
+}
+
+// realName is where the links of name lead in the end.
+func realName(name string) (string, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer CloseFD(fd)
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
 func (v *view) keepSource(name string, fd int) {

@@ -4,7 +4,6 @@ package confine
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +29,7 @@ func mountOverlay(o Overlay) error {
 	if strings.ContainsAny(o.Lower+o.Private, ",:\\") {
 		return unix.EINVAL // its options are a list with these separators
 	}
-	upper, work := filepath.Join(o.Private, "upper"), filepath.Join(o.Private, "work")
+	upper, work := o.Private+"/upper", o.Private+"/work"
 	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return err

@@ -5,7 +5,6 @@ package confine
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -196,7 +195,7 @@ func (s *script) exec(r *Request) {
 	if search == "" {
 		search = defaultPath
 	}
-	for i, dir := range filepath.SplitList(search) {
+	for i, dir := range strings.Split(search, ":") {
 		if i == maxSearch {
 			break
 		}

@@ -5,9 +5,9 @@ package confine
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -225,24 +225,45 @@ func (in *initProcess) streams(r *Request, fds []int) (st streams, done func(), 
 
 // terminal opens one and sends its master to the runner.
 func (in *initProcess) terminal(r *Request) (st streams, done func(), err error) {
-	m, s, err := pty.Open()
+	master, slave, err := openTerminal()
 	if err != nil {
 		return st, nil, fmt.Errorf("opening a terminal: %w", err)
 	}
 	done = func() {
-		_ = m.Close() // the runner holds the master, the command the slave
-		_ = s.Close()
+		CloseFD(master) // the runner holds the master, the command the slave
+		CloseFD(slave)
 	}
-	if err := pty.Setsize(s, &pty.Winsize{Rows: r.TTY.Rows, Cols: r.TTY.Cols}); err != nil {
+	if err := unix.IoctlSetWinsize(slave, unix.TIOCSWINSZ, &unix.Winsize{Row: r.TTY.Rows, Col: r.TTY.Cols}); err != nil {
 		done()
 		return st, nil, fmt.Errorf("setting the terminal's size: %w", err)
 	}
-	master, slave := int(m.Fd()), int(s.Fd())
 	if err := in.wire.sendStatus(Status{Kind: MsgTerminal, ID: r.ID}, master); err != nil {
 		done()
 		return st, nil, err
 	}
 	return streams{slave, slave, slave}, done, nil
+}
+
+// openTerminal opens a pair of the view's own terminals. A library that does the
+// same also starts programs, and what that needs to be initialised would come
+// before the init of every sandbox.
+func openTerminal() (master, slave int, err error) {
+	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
+	if master, err = unix.Open("/dev/ptmx", flags, 0); err != nil {
+		return -1, -1, err
+	}
+	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0) // it is locked at first
+	}
+	if err == nil {
+		slave, err = unix.Open("/dev/pts/"+strconv.Itoa(number), flags, 0)
+	}
+	if err != nil {
+		CloseFD(master)
+		return -1, -1, err
+	}
+	return master, slave, nil
 }
 
 // pathOf is PATH in an environment; of two the last wins.

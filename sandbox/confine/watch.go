@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"maps"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -232,8 +231,8 @@ func (in *initProcess) uses() map[uint32]use {
 	for id, pids := range in.trees() {
 		u := use{}
 		for _, pid := range pids {
-			dir := filepath.Join("/proc", strconv.Itoa(pid))
-			b, err := os.ReadFile(filepath.Join(dir, "statm"))
+			dir := "/proc/" + strconv.Itoa(pid)
+			b, err := os.ReadFile(dir + "/statm")
 			if err != nil {
 				continue // gone
 			}
@@ -243,7 +242,7 @@ func (in *initProcess) uses() map[uint32]use {
 				}
 			}
 			u.procs++
-			if s, err := os.ReadFile(filepath.Join(dir, "status")); err == nil {
+			if s, err := os.ReadFile(dir + "/status"); err == nil {
 				if n := numberAfter(s, "Threads:"); n > 1 {
 					u.procs += n - 1
 				}
@@ -258,7 +257,7 @@ func (in *initProcess) uses() map[uint32]use {
 func (in *initProcess) exactMemory(id uint32) int64 {
 	var sum int64
 	for _, pid := range in.trees()[id] {
-		if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup")); err == nil {
+		if b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup"); err == nil {
 			sum += numberAfter(b, "Pss:") << 10
 		}
 	}
