@@ -148,7 +148,7 @@ func behave(name string) {
 	case "version":
 		f.init = `{"protocolVersion":"1066-10-14","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`
 	case "chatty":
-		fmt.Println("Welcome to the server!\n\n{\"level\":\"info\"}\n[1,2\n42")
+		fmt.Println("Welcome to the server!\n\n{\"level\":\"info\"}\n[1,2\n42\n[]\n[1,2]\n{\"jsonrpc\":\"2.0\"}\n{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"?\"}}")
 		f.call = func(name string, args map[string]any) (string, string) {
 			fmt.Println("debug: calling")
 			for i := range 100 {

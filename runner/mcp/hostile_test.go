@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/tool"
@@ -47,11 +48,11 @@ func TestStartFailures(t *testing.T) {
 	servers["banned"] = banned
 	s, rec := fixture(t, servers, nil)
 	check(t, s.Ready(t.Context()))
-	want := "banned disabled, circle failed, deaf failed, diesearly failed, endless failed, good ready, missing failed, neither failed, notalist failed, off disabled, silent failed, version failed"
+	want := "banned disabled, circle failed, deaf failed, diesearly failed, endless failed, good ready, missing failed, neither failed, notalist failed, off disabled, silent failed, version ready"
 	waitFor(t, rec, want)
 	for name, said := range map[string]string{
 		"silent": "startup_timeout_sec of 1s", "deaf": "startup_timeout_sec of 1s", "diesearly": "exit code 3; it said: cannot open [31m database",
-		"version": "1066-10-14", "notalist": "is not a list", "endless": "more than 100 pages", "circle": "an earlier page", "missing": "program",
+		"notalist": "is not a list", "endless": "more than 100 pages", "circle": "an earlier page", "missing": "program",
 		"neither": "neither a command nor a url", "banned": "/etc/requirements.toml:3", "off": "enabled",
 	} {
 		for _, e := range rec.all() {
@@ -60,8 +61,15 @@ func TestStartFailures(t *testing.T) {
 			}
 		}
 	}
+	told := slices.ContainsFunc(rec.all(), func(e event.Event) bool {
+		n, ok := e.(event.Notice)
+		return ok && n.Class == "mcp_version_unknown" && strings.Contains(n.Message, "1066-10-14")
+	})
+	if !told {
+		t.Error("it is not told that the version is unknown")
+	}
 	for _, one := range s.Tools() {
-		if n, ok := one.(namespaced); ok && n.Namespace() != "mcp__good" {
+		if n, ok := one.(namespaced); ok && n.Namespace() != "mcp__good" && n.Namespace() != "mcp__version" {
 			t.Errorf("a tool of %s", n.Namespace())
 		}
 	}
@@ -173,6 +181,7 @@ func TestCloseWhileStarting(t *testing.T) {
 }
 
 func FuzzFrames(f *testing.F) {
+	f.Add([]byte("[]\n[1,{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":\"no\"}]\n{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{}}\n{\"jsonrpc\":\"2.0\"}\n{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":7}"))
 	f.Add([]byte("hello\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n\n[{}]\n{\"jsonrpc\":\"2.0\",\"method\":\"x\"}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fr := &frames{br: bufio.NewReaderSize(bytes.NewReader(b), 16), failed: func(error) {}}
@@ -181,8 +190,8 @@ func FuzzFrames(f *testing.F) {
 			return
 		}
 		for line := range bytes.Lines(out.Bytes()) {
-			if !json.Valid(line) {
-				t.Errorf("let through: %q", line)
+			if _, err := jsonrpc.DecodeMessage(bytes.TrimSpace(line)); err != nil {
+				t.Errorf("let through: %q: %v", line, err)
 			}
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -161,6 +162,7 @@ func (s *server) start() error {
 			return err
 		}
 	}
+	client.AddSendingMiddleware(s.anyVersion)
 	session, err := client.Connect(ctx, transport, &sdk.ClientSessionOptions{ProtocolVersion: protocolVersion})
 	if err != nil {
 		return s.startError(ctx, err)
@@ -176,6 +178,20 @@ func (s *server) start() error {
 		return s.startError(ctx, context.Cause(ctx))
 	}
 	return nil
+}
+
+// anyVersion goes on with a server that names a version which the SDK does not
+// know, as one does whose author wrote down a number of his own: what is asked
+// of servers here has not changed since the first version.
+func (s *server) anyVersion(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		res, err := next(ctx, method, req)
+		if r, ok := res.(*sdk.InitializeResult); ok && err == nil && r != nil && !slices.Contains(sdk.SupportedProtocolVersions(), r.ProtocolVersion) {
+			s.notice("mcp_version_unknown", fmt.Sprintf("MCP server %s speaks the protocol version %q, which is not known; it is taken for %s", s.cfg.Name, r.ProtocolVersion, protocolVersion))
+			r.ProtocolVersion = protocolVersion
+		}
+		return res, err
+	}
 }
 
 func (s *server) startError(ctx context.Context, err error) error {

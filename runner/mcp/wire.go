@@ -23,6 +23,8 @@ const (
 	requestCost = 100
 	// maxJunk is how many lines of standard output may be no messages.
 	maxJunk = 10_000
+	// serverFault stands for the code that a server does not give.
+	serverFault = -32000
 	// maxStderr is what is kept of a server's standard error.
 	maxStderr = 4 << 10
 )
@@ -145,36 +147,84 @@ func (f *frames) line() ([]byte, error) {
 	return f.judge(line)
 }
 
-// judge returns a line that is to be handed on, with its newline.
+// judge returns what of a line is to be handed on, each message with its
+// newline. A list stands for the messages in it.
 func (f *frames) judge(line []byte) ([]byte, error) {
+	if line[0] == '[' {
+		var batch []json.RawMessage
+		if json.Unmarshal(line, &batch) == nil && len(batch) > 0 {
+			var kept []byte
+			for _, one := range batch {
+				part, err := f.message(one)
+				if err != nil {
+					return nil, err
+				}
+				kept = append(kept, part...)
+			}
+			return kept, nil
+		}
+	}
+	return f.message(line)
+}
+
+// message returns a text that the SDK can take for a message and that is wanted,
+// or nothing. One that it cannot take would end the connection.
+func (f *frames) message(line []byte) ([]byte, error) {
 	var m struct {
 		Version string          `json:"jsonrpc"`
-		Method  json.RawMessage `json:"method"`
+		Method  *string         `json:"method"`
 		ID      json.RawMessage `json:"id"`
+		Result  json.RawMessage `json:"result"`
+		Error   json.RawMessage `json:"error"`
 	}
-	batch := line[0] == '[' && json.Valid(line)
-	if !batch && (json.Unmarshal(line, &m) != nil || m.Version != "2.0") {
+	known := json.Unmarshal(line, &m) == nil && m.Version == "2.0"
+	named := len(m.ID) > 0 && (m.ID[0] == '"' || m.ID[0] == '-' || m.ID[0] >= '0' && m.ID[0] <= '9')
+	answer := m.Method == nil && named && (m.Result != nil || m.Error != nil)
+	if !known || m.Method == nil && !answer || m.Method != nil && !named && m.ID != nil {
 		if f.junk++; f.junk > maxJunk {
 			return nil, errJunk
 		}
 		return nil, nil
 	}
-	notification := !batch && m.Method != nil && m.ID == nil
 	switch {
-	case notification:
-		f.unasked++
-	case batch || m.Method != nil:
+	case answer:
+		f.unasked = 0
+	case named:
 		f.unasked += requestCost
 	default:
-		f.unasked = 0
+		f.unasked++
 	}
 	if f.unasked > maxUnasked {
 		return nil, errFlood
 	}
-	if notification {
-		return nil, nil
+	if !answer && !named {
+		return nil, nil // a notification
 	}
-	return append(line, '\n'), nil
+	if answer && m.Error != nil {
+		line = rightError(line, m.ID, m.Error)
+	}
+	return append(bytes.Clone(line), '\n'), nil
+}
+
+// rightError gives an answer whose error is no error object, as a bare text,
+// the shape of one.
+func rightError(line []byte, id, fault json.RawMessage) []byte {
+	var e *struct {
+		Code    int64  `json:"code"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(fault, &e) == nil {
+		return line
+	}
+	var said string
+	if json.Unmarshal(fault, &said) != nil {
+		said = string(fault)
+	}
+	out, err := event.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": serverFault, "message": said}})
+	if err != nil {
+		return line
+	}
+	return out
 }
 
 // Close leaves the pipe to the process's end.
