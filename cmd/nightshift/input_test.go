@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -65,5 +66,23 @@ func TestSignalWhileReading(t *testing.T) {
 	}
 	if r := p.run(t); r.code != 143 || string(r.stderr) != "error: interrupted by SIGTERM\n" {
 		t.Errorf("exit %d\n%s", r.code, r.stderr)
+	}
+}
+
+// TestLateProducer: the first half of a pipeline may take its time; its words
+// belong to the prompt all the same.
+func TestLateProducer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.Command("/bin/sh", "-c", "(sleep 4; echo late words) | "+binary(t)+" debug prompt-input --skip-git-repo-check 'explain this'")
+	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "late words") {
+		t.Errorf("%v: the words that came late are lost\n%s", err, stderr.String())
+	}
+	if !strings.Contains(stderr.String(), "waiting up to 10m0s for process") {
+		t.Errorf("it does not say for whom it waits:\n%s", stderr.String())
 	}
 }

@@ -19,7 +19,9 @@ import (
 )
 
 // stdinGrace is how long a silent stdin may hold a run that already has its
-// prompt. CI systems hand out pipes that nobody writes to and nobody closes.
+// prompt. CI systems hand out pipes that nobody writes to and nobody closes. The
+// first half of a pipeline is waited for longer: its shell waits for it anyway,
+// and a run without its text would answer another question.
 const stdinGrace = 2 * time.Second
 
 // Bounds of a silence on stdin. A writer may still be at work: the first half of
@@ -196,16 +198,8 @@ func (rt *runtime) extraStdin(ctx context.Context, src promptSources) (string, e
 	}
 	fmt.Fprintln(rt.stderr, "Reading additional input from stdin...")
 	in := readPiped(src.reader)
-	grace := time.NewTimer(stdinGrace)
-	defer grace.Stop()
-	select {
-	case <-in.beat:
-	case <-in.done:
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	case <-grace.C:
-		fmt.Fprintf(rt.stderr, "stdin is open but silent for %s; going on with the prompt argument alone\n", stdinGrace)
-		return "", nil
+	if came, err := rt.firstByte(ctx, in, src); !came || err != nil {
+		return "", err
 	}
 	if err := in.end(ctx, src); err != nil {
 		return "", err
@@ -221,6 +215,35 @@ func (rt *runtime) extraStdin(ctx context.Context, src promptSources) (string, e
 		return "", usageError("failed to read additional input from stdin: %v", err)
 	}
 	return text, nil
+}
+
+// firstByte waits until in has begun or ended. It says on stderr when it waits
+// for a writer, and when it gives up.
+func (rt *runtime) firstByte(ctx context.Context, in *piped, src promptSources) (came bool, err error) {
+	writer := src.silence
+	if writer <= 0 {
+		writer = promptWait
+	}
+	for _, wait := range []time.Duration{stdinGrace, writer - stdinGrace} {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-in.beat:
+			return true, nil
+		case <-in.done:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-timer.C:
+		}
+		pid, ok := pipeProducer(src.reader)
+		if !ok || wait != stdinGrace {
+			break
+		}
+		fmt.Fprintf(rt.stderr, "stdin is silent; waiting up to %s for process %d, which writes to it\n", writer, pid)
+	}
+	fmt.Fprintln(rt.stderr, "stdin is open but silent; going on with the prompt argument alone")
+	return false, nil
 }
 
 func isTerminal(r any) bool {
