@@ -150,15 +150,9 @@ func (r *run) compactAtEndpoint(ctx context.Context) (*compacted, error) {
 
 // summarize asks the model for a summary.
 func (r *run) summarize(ctx context.Context) (*compacted, error) {
-	if limit := r.meter.beforeRequest(); limit != nil {
-		return nil, limit
-	}
-	req := r.newRequest("compaction", false)
-	req.Schema = nil
-	req.Input = append(closedCalls(r.history.snapshot(), r), r.message("user", textPart(compactPrompt(r.cfg.CompactPrompt))))
-	resp, err := r.stream(ctx, req)
+	resp, err := r.askForSummary(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the history could not be compacted: %w", err)
+		return nil, err
 	}
 	r.account(resp)
 	summary := ""

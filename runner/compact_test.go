@@ -41,6 +41,11 @@ func TestCompaction(t *testing.T) {
 			"success", "completed", "turn turn compaction turn", 1},
 		{"overflow twice", []step{reply(shell("x2", "head -c 9000 /dev/zero | tr '\\0' x")), breaks("context_length", "too long"), says("s"), breaks("context_length", "too long")},
 			"failed", "context_length", "turn turn compaction turn", 1},
+		{"overflow of the summary, too", []step{reply(shell("x4", "head -c 9000 /dev/zero | tr '\\0' x")), reply(shell("x5", "echo LATER")),
+			breaks("context_length", "too long"), breaks("context_length", "too long"), says("s"), says("done")},
+			"success", "completed", "turn turn turn compaction compaction turn", 1},
+		{"overflow of all that could be summarized", []step{long(), breaks("context_length", "too long"), breaks("context_length", "too long"), says("done")},
+			"success", "completed", "turn compaction compaction turn", 0},
 		{"overflow of the prompt", []step{breaks("context_length", "too long")}, "failed", "context_length", "turn", 0},
 		{"overflow and no summary", []step{reply(shell("x3", "true")), breaks("context_length", "too long"), breaks("overloaded", "busy")},
 			"failed", "context_length", "turn turn compaction", 0},
@@ -80,6 +85,35 @@ func TestCompaction(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWithoutOldest: what is left out are whole responses, the oldest first, and
+// no message of a person.
+func TestWithoutOldest(t *testing.T) {
+	t.Parallel()
+	item := func(kind, id string, size int) model.Item {
+		return rawItem(map[string]string{"type": kind, "call_id": id, "role": map[bool]string{true: "user"}[kind == "message"], "id": id, "arguments": strings.Repeat("x", size)})
+	}
+	items := []model.Item{
+		item("message", "m1", 0), item("reasoning", "r1", 10), item("function_call", "a", 10), item("custom_tool_call", "b", 10), item("function_call_output", "a", 900),
+		item("custom_tool_call_output", "b", 10), item("message", "m2", 0), item("reasoning", "r2", 10), item("function_call", "c", 10), item("function_call_output", "c", 1200),
+	}
+	names := func(items []model.Item) string {
+		var out []string
+		for _, it := range items {
+			o, err := readItem(it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, o.ID)
+		}
+		return strings.Join(out, " ")
+	}
+	once := withoutOldest(items)
+	twice := withoutOldest(once)
+	if names(once) != "m1 m2 r2 c c" || names(twice) != "m1 m2" || withoutOldest(twice) != nil {
+		t.Errorf("%q, then %q", names(once), names(twice))
 	}
 }
 
