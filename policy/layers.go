@@ -52,6 +52,8 @@ type loader struct {
 	errs    []*Error
 	notices []Notice
 	trust   trust
+	// removed are the keys of values with a mistake, which left their layer.
+	removed []string
 }
 
 func (ld *loader) fail(e *Error) { ld.errs = append(ld.errs, e) }
@@ -122,14 +124,25 @@ func (ld *loader) load() {
 	ld.report()
 }
 
+// remove takes a value with a mistake out of its layer, so that later steps see
+// sound values only. Of a list with a mistake nothing stays.
+func (ld *loader) remove(l *layer, p problem) {
+	path := splitDotted(p.key)
+	l.root = l.root.without(path...)
+	ld.removed = append(ld.removed, dotted(path))
+}
+
+// wasWrong tells whether a value is missing only because it had a mistake: that
+// was reported, so its absence is no second one.
+func (ld *loader) wasWrong(path ...string) bool { return slices.Contains(ld.removed, dotted(path)) }
+
 // add checks a layer's keys and appends it.
 func (ld *loader) add(l *layer) {
 	ld.check(l)
 	ld.layers = append(ld.layers, l)
 }
 
-// check finds the mistakes of one layer. Known wrong values are errors and
-// leave the tree, so that later steps see sound values only.
+// check finds the mistakes of one layer. Wrong values are errors and are removed.
 func (ld *loader) check(l *layer) {
 	l.root = canonical(l.root)
 	l.found = check(l.root, configSchema())
@@ -139,7 +152,7 @@ func (ld *loader) check(l *layer) {
 			k = KindPolicy
 		}
 		ld.fail(p.err(k))
-		l.root = l.root.without(splitDotted(p.key)...)
+		ld.remove(l, p)
 	}
 	for i, p := range l.found.unknown {
 		event, isHook := strings.CutPrefix(p.key, "hooks.")

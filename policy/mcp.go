@@ -77,7 +77,9 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 		}
 	}
 	if why := transportMistake(s); why != "" {
-		bad(v, "%s", why)
+		if !b.wasWrong(at("command")...) && !b.wasWrong(at("url")...) {
+			bad(v, "%s", why)
+		}
 		return s, false
 	}
 	return s, true

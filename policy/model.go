@@ -83,7 +83,7 @@ func (b *builder) providerTable(p *Provider, name string, table *node) {
 	p.StreamMaxRetries = int(min(100, b.integer(5, at("stream_max_retries")...)))
 	p.StreamIdleTimeout = time.Duration(min(b.integer(300_000, at("stream_idle_timeout_ms")...), 24*3600*1000)) * time.Millisecond
 	p.RetryBudget = b.duration(table.get("retry_budget"))
-	if p.BaseURL == "" {
+	if p.BaseURL == "" && !b.wasWrong(at("base_url")...) {
 		b.wrong(table, "model_providers."+name, fmt.Sprintf("model_providers.%s has no base_url", name), "")
 	}
 	for _, key := range []string{"auth", "aws"} {

@@ -68,6 +68,9 @@ func (b *builder) exporter(name string) Exporter {
 	if kind == "otlp-http" && e.Protocol == "" {
 		e.Protocol = "binary"
 	}
+	if b.wasWrong(append(at, "endpoint")...) {
+		return Exporter{}
+	}
 	if e.Endpoint == "" {
 		return bad(t, "has no endpoint", "")
 	}

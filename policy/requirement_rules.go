@@ -15,11 +15,7 @@ func (ld *loader) requirementRules(q *requirements, v *node) {
 	}
 	list := v.get("prefix_rules")
 	if list == nil {
-		// A list with a mistake in it was taken out, and that was told.
-		told := v.layer != nil && v.layer.found != nil && slices.ContainsFunc(v.layer.found.wrong, func(p problem) bool {
-			return strings.HasPrefix(p.key, "rules.prefix_rules")
-		})
-		if v.get("allow_unsandboxed") == nil && !told {
+		if v.get("allow_unsandboxed") == nil && !ld.wasWrong("rules", "prefix_rules") && !ld.wasWrong("rules", "allow_unsandboxed") {
 			ld.violated(v, "rules.prefix_rules", "rules needs prefix_rules", "add a rule, or remove the table [rules]")
 		}
 		return

@@ -117,7 +117,7 @@ func (ld *loader) require(q *requirements, l *layer, granting bool) {
 	l.found = check(l.root, requirementSchema())
 	for _, p := range l.found.wrong {
 		ld.fail(p.err(KindPolicy))
-		l.root = l.root.without(splitDotted(p.key)...)
+		ld.remove(l, p)
 	}
 	for _, p := range l.found.unknown {
 		if p.hint == "" {
