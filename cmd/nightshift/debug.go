@@ -63,7 +63,7 @@ func (c *capture) Stream(_ context.Context, r model.Request) iter.Seq2[model.Del
 
 // modelServerCmd serves a script on loopback.
 type modelServerCmd struct {
-	Script string `arg:"" help:"File with the scripted replies."`
+	Script string `arg:"" help:"File with the replies, one JSON object a line."`
 	Addr   string `default:"127.0.0.1:0" help:"Address to listen on."`
 }
 

@@ -124,6 +124,13 @@ cannot be read or applied, otherwise 0.
 `
 	case "debug server":
 		return `  nightshift debug server script.jsonl
+
+The first line on stdout is the base URL. A line of script.jsonl is one reply:
+  {"items":[{"call":"exec_command","args":{"cmd":"make test"}}]}
+  {"status":429,"headers":{"Retry-After":"1"}}
+  {"items":[{"message":"All tests pass."}]}
+exec --record writes such a file, exec --model-script plays it without a server.
+.github/MODEL-SCRIPTS.md of the repository has the whole language.
 `
 	case "completion":
 		return `  source <(nightshift completion bash)

@@ -56,8 +56,8 @@ type runFlags struct {
 	NoGitHub         bool          `name:"no-github" group:"nightshift" help:"Do not write step summary, annotations and outputs, even where the CI variables are set."`
 	PromptFile       string        `group:"nightshift" placeholder:"FILE" help:"Read the prompt from FILE."`
 	IdlePromptWait   time.Duration `group:"nightshift" placeholder:"DUR" help:"How long stdin may stay silent when the prompt comes from it, or a pipeline beside it (default 10m; 15s for a pipe that only callers of this process hold)."`
-	ModelScript      string        `group:"nightshift" placeholder:"FILE" help:"Play a recorded session instead of asking a model: no key, no network."`
-	Record           string        `group:"nightshift" placeholder:"FILE" help:"Record the session's model responses to FILE."`
+	ModelScript      string        `group:"nightshift" placeholder:"FILE" help:"Play a script of replies, as --record writes it, instead of asking a model: no key, no network. debug server --help shows one."`
+	Record           string        `group:"nightshift" placeholder:"FILE" help:"Record the model's responses to FILE, for --model-script."`
 	Requirements     []string      `group:"nightshift" sep:"none" placeholder:"FILE" help:"One more requirements.toml; it can only tighten. Repeatable."`
 	APIKeyStdin      bool          `name:"api-key-stdin" group:"nightshift" help:"Read the API key from the first line of stdin."`
 	AuthWriteback    string        `group:"nightshift" placeholder:"CMD" help:"Run CMD with the new auth.json on stdin after each refresh."`

@@ -87,7 +87,7 @@ var classes = [...]Class{
 	{ClassContentFilter, false, "the service's content filter stopped the response",
 		"change the prompt or the material in it"},
 	{ClassScript, false, "the scripted session has no fitting reply",
-		"the run left the recorded session; record it again"},
+		"the run asked for what the script does not answer: record it again, or add a reply"},
 }
 
 // lookup returns the row of name; an unknown word has no hint.

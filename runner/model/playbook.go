@@ -57,7 +57,7 @@ type Playbook struct {
 // sent it. Strings in items may hold placeholders, see capture.go. "deltas" says
 // in how many pieces a text is sent.
 //
-// Fields that are not known are errors.
+// Fields that are not known are errors. .github/MODEL-SCRIPTS.md is the manual.
 func ParseScript(name string, data []byte) (*Playbook, error) {
 	p := &Playbook{name: name, routes: map[string]reply{}}
 	first := true
