@@ -97,6 +97,7 @@ func (in *initProcess) open() error {
 	if in.controlFD, err = w.fd(); err != nil {
 		return err
 	}
+	rehearse()
 	b, err := io.ReadAll(os.NewFile(fdPlan, "plan"))
 	if err != nil {
 		return fmt.Errorf("sandbox: reading the plan: %w", err)
@@ -116,6 +117,18 @@ func (in *initProcess) open() error {
 	in.limits = clampLimits(in.plan.Limits)
 	in.watch = newWatcher(in)
 	return in.ready(proxy)
+}
+
+// rehearse does once what is done again as soon as the plan is there: the first
+// time of everything takes longest, and the runner still reads its configuration.
+// What fails here fails there too, and is told then.
+func rehearse() {
+	var p Plan
+	_ = json.Unmarshal([]byte(`{"Roots":["/"],"Limits":{},"Overlays":[{}]}`), &p)
+	_, _ = json.Marshal(ReadyMessage{Facts: Facts{Failed: map[string]LayerFailure{"": {}}}})
+	_, _ = landlockABI()
+	_, _ = filterFlags()
+	buildFilter(filterOptions{})
 }
 
 // ready sends the facts and the proxy's listener, if there is one.
