@@ -249,6 +249,8 @@ func TestClassify(t *testing.T) {
 		{service("incomplete"), "failed", "incomplete", 1},
 		{&policy.Errors{List: []*policy.Error{{Kind: policy.KindPolicy}}}, "policy", "policy", 3},
 		{&policy.Errors{List: []*policy.Error{{}}}, "usage", "usage", 2},
+		{fmt.Errorf("x: %w", &policy.Error{Kind: policy.KindPolicy}), "policy", "policy", 3},
+		{&policy.Error{}, "usage", "usage", 2},
 		{&policy.Errors{List: []*policy.Error{{}, {Kind: policy.KindPolicy}}}, "policy", "policy", 3},
 		{&sandbox.UnsupportedError{}, "sandbox", "sandbox_unsupported", 4},
 		{context.DeadlineExceeded, "failed", "timeout", 1},

@@ -143,6 +143,7 @@ func classify(err error) Outcome {
 		api     *model.APIError
 		authErr *auth.Error
 		pol     *policy.Errors
+		one     *policy.Error
 		box     *sandbox.UnsupportedError
 		setup   *sandbox.SetupError
 		spec    *sandbox.SpecError
@@ -173,6 +174,8 @@ func classify(err error) Outcome {
 			code = ExitPolicy
 		}
 		return Outcome{Outcome: outcomeWord(code), Class: outcomeWord(code), ExitCode: code}
+	case errors.As(err, &one):
+		return classify(&policy.Errors{List: []*policy.Error{one}})
 	case errors.As(err, &box):
 		return Outcome{Outcome: "sandbox", Class: "sandbox_unsupported", ExitCode: ExitSandbox}
 	case errors.As(err, &spec) || errors.As(err, &roots):

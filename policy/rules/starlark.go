@@ -29,34 +29,40 @@ func Parse(name string, src []byte, layer Layer) (*File, []*Error) {
 	switch {
 	case len(src) > maxFile:
 		p.fail(1, 1, fmt.Sprintf("file is larger than %d bytes", maxFile), "")
-		return p.file, p.errs
+		return p.file, p.errs.all()
 	case !utf8.Valid(src):
 		p.fail(1, 1, "file is not UTF-8", "")
-		return p.file, p.errs
+		return p.file, p.errs.all()
 	}
 	text, err := rewriteFormats(string(src))
 	if err != nil {
 		p.fail(err.line, err.column, err.message, "")
-		return p.file, p.errs
+		return p.file, p.errs.all()
 	}
-	p.run(text)
-	return p.file, p.errs
+	if line := longExpression(text); line > 0 {
+		p.fail(line, 1, fmt.Sprintf("an expression of more than %d bytes", maxExpression), "divide it into several rules")
+		return p.file, p.errs.all()
+	}
+	thread := &starlark.Thread{Name: name}
+	if broken := within(thread, func() { p.run(thread, text) }); broken != "" {
+		return &File{}, []*Error{{File: name, Line: 1, Column: 1, Message: broken, HintText: "rules are data; look for a loop or a value that grows"}}
+	}
+	return p.file, p.errs.all()
 }
 
 type parser struct {
 	file  *File
 	name  string
 	layer Layer
-	errs  []*Error
+	errs  mistakes
 }
 
 func (p *parser) fail(line, column int, message, hint string) {
-	p.errs = append(p.errs, &Error{File: p.name, Line: line, Column: column, Message: message, HintText: hint})
+	p.errs.add(&Error{File: p.name, Line: line, Column: column, Message: message, HintText: hint})
 }
 
-func (p *parser) run(text string) {
+func (p *parser) run(thread *starlark.Thread, text string) {
 	options := &syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true}
-	thread := &starlark.Thread{Name: p.name}
 	thread.SetMaxExecutionSteps(maxSteps)
 	refuse := func(name string) *starlark.Builtin {
 		return starlark.NewBuiltin(name, func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {

@@ -301,3 +301,28 @@ func TestNormalHost(t *testing.T) {
 		}
 	}
 }
+
+// TestBounds: a file that would take all memory, or an expression that the
+// compiler would recurse over without end, is a mistake in it.
+func TestBounds(t *testing.T) {
+	for name, src := range map[string]string{
+		"memory in one step": "x = list(range(1000000000))",
+		"a long sum":         "x = 1" + strings.Repeat(" + 1", 1<<16),
+		"a long chain":       "x = a" + strings.Repeat("\\\n.b", 1<<16),
+		"calls of calls":     "x = (\n'a'" + strings.Repeat("()", 1<<16) + ")",
+	} {
+		_, errs := Parse("x.rules", []byte(src), User)
+		if len(errs) != 1 || errs[0].HintText == "" {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+	f, errs := Parse("x.rules", []byte("for c in [\n"+strings.Repeat("'command',\n", 20000)+"]:\n  prefix_rule(pattern=[c], justification='"+
+		strings.Repeat("(+", 1<<16)+"')\n"), User)
+	if len(errs) != 0 || len(f.Rules) != 20000 {
+		t.Errorf("a long list is refused: %d rules, %v", len(f.Rules), errs)
+	}
+	if _, errs := Parse("x.rules", []byte("for i in range(1000):\n  prefix_rule(pattern=[])\n"), User); len(errs) != maxMistakes+1 ||
+		!strings.Contains(errs[maxMistakes].Message, "900 more") {
+		t.Errorf("%d mistakes are listed", len(errs))
+	}
+}

@@ -303,7 +303,7 @@ func procSeals(f *Facts) []procSeal {
 		out = append(out, procSeal{name: "/proc/" + n})
 	}
 	for _, n := range []string{"kcore", "keys", "key-users", "timer_list", "kallsyms", "kmsg", "sched_debug", "slabinfo", "vmallocinfo",
-		"kpagecount", "kpageflags", "kpagecgroup", "latency_stats", "timer_stats"} {
+		"kpagecount", "kpageflags", "kpagecgroup", "latency_stats", "timer_stats", "config.gz"} {
 		out = append(out, procSeal{name: "/proc/" + n, hide: true})
 	}
 	kept := out[:0]
