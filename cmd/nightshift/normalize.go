@@ -224,7 +224,9 @@ func (s *scan) read(args []string) error {
 			return err
 		}
 		for shape.variadic && !s.sub && i+1 < len(args) && s.takesImage(args[i+1]) {
-			i++
+			if i++; args[i] == "" {
+				return usageError("a value of '%s' is empty; is it a variable that is not set?", w)
+			}
 			s.flags = append(s.flags, flagWord(name, args[i], true))
 		}
 	}
