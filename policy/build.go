@@ -182,8 +182,8 @@ func (b *builder) explicitly(path ...string) *node {
 // byFlag tells whether a value comes from the command line.
 func (b *builder) byFlag(v *node) bool { return v != nil && v.layer != nil && v.layer.explicit }
 
-// applyPins puts fixed values in force. A flag that asks for another one is an
-// error; a file's value is replaced, and said so.
+// applyPins sets the values that requirements fix. A flag that asks for another
+// one is an error; a file's value is replaced, with a notice.
 func (b *builder) applyPins() {
 	for _, name := range sortedKeys(b.q.pins) {
 		if strings.HasPrefix(name, "rules.") {

@@ -22,7 +22,7 @@ type testCase struct {
 
 // casesOf lists the cases of a run: its outcome, then the checks, then what was
 // refused or failed. Failed tool calls are part of an agent's ordinary work (it
-// runs a test, sees it fail, repairs the code), so they are told in the detail
+// runs a test, sees it fail, repairs the code), so they stand in the detail
 // of the outcome and fail nothing by themselves.
 func casesOf(s *Summary) []testCase {
 	cases := []testCase{outcomeCase(s)}

@@ -46,7 +46,7 @@ type Human struct {
 	started map[string]time.Time
 	working []activity // what is going on, the newest last
 	drawn   bool       // a progress line stands on the terminal
-	failure string     // the last error that was told
+	failure string     // the last error that was printed
 	advice  string     // of the turn's failure, for the last line
 	warned  string     // the last warning
 	workdir string
@@ -150,7 +150,7 @@ func (h *Human) say(r event.Record) string {
 	case event.TurnFailed:
 		h.working, h.advice = nil, e.Error.Hint
 		if e.Error.Message == h.failure {
-			return "" // the error was told, and the last line tells class and hint
+			return "" // the error has been printed, and the last line has class and hint
 		}
 		return h.line(styleBad, "turn failed", "%s", PlainLine(withClass(e.Error.Message, e.Error.Class), 2000))
 	case event.TurnCompleted:

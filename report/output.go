@@ -131,7 +131,7 @@ type Options struct {
 	// SummaryBytes is what may still be added to the GitHub step summary: 0
 	// means the whole of [StepSummaryLimit].
 	SummaryBytes int
-	// PatchFile and ReportDir are told to later steps of a CI job, if not "".
+	// PatchFile and ReportDir are handed to later steps of a CI job, if not "".
 	PatchFile string
 	ReportDir string
 }

@@ -67,8 +67,8 @@ type compacted struct {
 	items   []model.Item
 }
 
-// compact replaces the history by a shorter one: that of the provider's endpoint
-// where there is one, else the context messages, the user's own messages and a
+// compact replaces the history by a shorter one: the one that the provider's
+// endpoint gives, or else the context messages, the user's own messages and a
 // summary. It returns *incompressible rather than take a history that did not
 // shrink.
 func (r *run) compact(ctx context.Context, trigger string) error {

@@ -189,7 +189,7 @@ func (r *run) absolute(path string) string {
 }
 
 // run gives the rows to the batch engine: it starts them, bounds them, and keeps
-// one result for each. The status is that of the job.
+// one result for each. It returns the status of the job.
 func (j *csvJob) run(ctx context.Context) (string, error) {
 	tasks := make([]batch.Task, 0, len(j.table.rows))
 	for _, row := range j.table.rows {

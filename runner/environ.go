@@ -205,7 +205,7 @@ func (r *run) childEnv(callID string) []string {
 	return r.confinement.Environ(o)
 }
 
-// confined takes a confinement into the run: what it found is masked and told.
+// confined takes a confinement into the run: what it found is masked and reported.
 func (r *run) confined(c *Confinement) {
 	r.confinement = c
 	if r.Mask != nil {

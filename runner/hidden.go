@@ -16,7 +16,7 @@ import (
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
-// What commands must not read, or what must at least not be told.
+// What commands must not read, or what must at least not be shown.
 
 // deny lists what commands must not read: what policy says, what no command has
 // a reason to read, and the files through which a CI job is steered.
@@ -169,7 +169,7 @@ func (c *Confinement) controlFiles(runtime string) []string {
 
 // gitCredentials looks for a token that a checkout step left in the repository's
 // configuration. Commands need that file to use git, so the token can only be
-// masked, and the user told.
+// masked, and the user warned.
 func (c *Confinement) gitCredentials() {
 	if c.facts.CommonDir == "" {
 		return

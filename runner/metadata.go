@@ -29,7 +29,7 @@ type turnMetadata struct {
 var requestKinds = map[string]string{"compaction": "compaction"}
 
 // metadata are the client_metadata strings of a request; the client derives the
-// headers from them. No path and no machine identity is told.
+// headers from them. They name no path and no machine.
 func (r *run) metadata(purpose string) map[string]string {
 	kind, ok := requestKinds[purpose]
 	if !ok {

@@ -27,7 +27,7 @@ func (r *run) startEgress(conf *Confinement) {
 }
 
 // ServeEgress serves connections of commands that come in at listener, as the
-// policy decides. log is told what became of each, from any goroutine. stop
+// policy decides. log gets what became of each, from any goroutine. stop
 // ends it and waits for connections to be closed, no longer than its context.
 func ServeEgress(p *policy.Policy, listener net.Listener, log func(egress.Outcome)) (stop func(context.Context) error) {
 	network := p.Config().Sandbox.Network

@@ -33,12 +33,12 @@ type runState struct {
 	dir       *workspace.Dir
 	servers   *mcp.Set
 	saveError bool
-	// noEndpoint: the provider's compaction endpoint was tried and is of no use.
+	// noEndpoint: the provider's compaction endpoint was tried and did not help.
 	noEndpoint bool
 	// compactFrom is the size below which the history is not compacted again: it
 	// did not get smaller the last time.
 	compactFrom int
-	// noBaseline: it was said that the changes of this run cannot be told.
+	// noBaseline: the user was told that the changes of this run cannot be found out.
 	noBaseline bool
 	review     *review
 	agents     *agents

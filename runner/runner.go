@@ -84,7 +84,7 @@ type Options struct {
 	spent *spending
 	// row is set for workers of a job over a CSV file: what they hand in.
 	row *rowReport
-	// role is that of a sub-agent: its model and effort go before the run's.
+	// role is what a sub-agent is: its model and effort override the run's.
 	role policy.AgentRole
 	// HTTP reaches MCP servers that are not processes; nil is a default client
 	// without a proxy.
@@ -99,7 +99,7 @@ type Image struct {
 	Path string // as given
 	Data []byte
 	MIME string
-	Err  error // unreadable: the model is told
+	Err  error // unreadable: the model gets a note instead
 }
 
 // Thread says where the conversation is kept and what it starts from.

@@ -151,7 +151,7 @@ func figuresV2(dir string) figures {
 	}
 }
 
-// resetPeak makes the peak that of the next command, where the kernel can.
+// resetPeak makes the peak start again for the next command, where the kernel can.
 func (g *group) resetPeak() {
 	if g.v1 != nil {
 		_ = os.WriteFile(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"), []byte("0"), 0)

@@ -272,9 +272,9 @@ func (b *Sandbox) Shows(name string) bool {
 		slices.ContainsFunc(slices.Concat(b.res.write, b.res.show), shown)
 }
 
-// Rest gives memory back that is of no use while nothing is to be done for a
-// while: what this process and the sandbox's own have mapped of the program's
-// file. It costs less than a millisecond and may be called at any time.
+// Rest gives back memory that is not needed while the run waits for the model:
+// the pages of the program's file that this process and the sandbox's own have
+// mapped. It costs less than a millisecond and may be called at any time.
 func (b *Sandbox) Rest() {
 	b.mu.Lock()
 	conn := b.init

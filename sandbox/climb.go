@@ -29,8 +29,8 @@ type ascent struct {
 	launched *launched
 	err      error // of launching
 
-	// group is that of the sandbox, still without limits, where it was made with
-	// the init.
+	// group is the sandbox's control group, still without limits, if it was made
+	// together with the init.
 	group    *group
 	groupErr error
 }

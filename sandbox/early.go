@@ -26,8 +26,8 @@ type Early struct {
 // depend on one.
 var usual = Spec{Mode: WorkspaceWrite}
 
-// StartEarly begins; nil in a program that this package started itself. What is
-// refused here is told by Open, as if it had tried.
+// StartEarly begins; nil in a program that this package started itself. An error
+// here is returned by Open, as if Open had met it.
 func StartEarly() *Early {
 	if len(os.Args) > 0 && os.Args[0] == confine.HelperName {
 		return nil

@@ -117,8 +117,8 @@ func (c *initConn) forget(id uint32) bool {
 	return ok
 }
 
-// finishing notes that a command of a run is gone but not yet told to be; the
-// result takes that back.
+// finishing notes that a command has ended but its Wait has not returned yet;
+// calling over takes that back.
 func (c *initConn) finishing(e *entry) (over func()) {
 	count := func(n int) {
 		c.mu.Lock()
@@ -157,7 +157,7 @@ func (c *initConn) status(s confine.Status) {
 			// The supervisor was killed, and the command with it.
 			x = exitOf(syscall.WaitStatus(unix.SIGKILL))
 		}
-		// The supervisor's own use is that of a fork: below what is measured.
+		// The supervisor itself only forks, which is too little to measure.
 		if cpu := time.Duration(s.Utime.Nano() + s.Stime.Nano()); cpu > x.CPU {
 			x.CPU = cpu
 		}
@@ -168,7 +168,7 @@ func (c *initConn) status(s confine.Status) {
 		}
 		select {
 		case e.started <- errors.New("sandbox: the command's supervisor was killed"):
-		default: // it has been told already
+		default: // Start has its answer already
 		}
 		e.p.finish(x, nil)
 	}

@@ -62,7 +62,7 @@ type initConn struct {
 	mu      sync.Mutex
 	nextID  uint32
 	pending map[uint32]*entry
-	ending  int   // commands of a run that are gone and not yet told to be
+	ending  int   // commands that have ended but whose Wait has not returned yet
 	lost    error // why no command can be started any more
 	settled bool  // only side commands are started
 }
@@ -185,8 +185,8 @@ func (c *initConn) run(flags uintptr, g *group, control, plan, stderr *os.File) 
 	// and after a copy every page that is written to is copied once more.
 	sys := &syscall.SysProcAttr{Cloneflags: flags | unix.CLONE_VM | unix.CLONE_VFORK, Setsid: true}
 	if flags&unix.CLONE_NEWPID != 0 {
-		// Its death is that of everybody in its namespace. Without one it must
-		// live to kill the trees when the runner is gone.
+		// Its death kills everybody in its namespace. Without a namespace it must
+		// outlive the runner to kill the trees.
 		sys.Pdeathsig = syscall.SIGKILL
 	}
 	if flags&unix.CLONE_NEWUSER != 0 {

@@ -127,8 +127,8 @@ func (c *initConn) settle() {
 	}
 }
 
-// left lists the commands that are not the runner's own, and counts those whose
-// end is just being told.
+// left lists the running commands that are not the runner's own, and counts those
+// that have ended but whose Wait has not returned yet.
 func (c *initConn) left() (ids []uint32, ending int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -48,8 +48,8 @@ const lookUps = 8
 // maxTasksFile bounds the tasks file.
 const maxTasksFile = 256 << 20
 
-// tasks reads the tasks file and every file it names. All mistakes are told at
-// once, with their lines.
+// tasks reads the tasks file and every file it names. All mistakes are
+// reported together, with their lines.
 func (p *preflight) tasks(stdin io.Reader) ([]batch.Task, error) {
 	name, data, err := p.read(stdin)
 	if err != nil {
@@ -205,7 +205,7 @@ func (p *preflight) repository(path, ref string) error {
 	_, err = p.git.Resolve(p.rt.ctx, path, ref)
 	var unsupported *sandbox.UnsupportedError
 	if errors.As(err, &unsupported) {
-		return nil // told once, by machine
+		return nil // reported once, by machine
 	}
 	return err
 }
@@ -238,7 +238,7 @@ func (p *preflight) policy(overrides []string) (*policy.Policy, error) {
 }
 
 // machine finds out whether any task can run at all: the policy, the sandbox
-// and the credential. A night of a thousand equal failures is told in a second.
+// and the credential. It takes a second; finding out task by task takes the night.
 func (p *preflight) machine() error {
 	s, err := p.session(nil)
 	if err != nil {

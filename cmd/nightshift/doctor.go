@@ -79,7 +79,7 @@ func (c *doctorCmd) diagnose(rt *runtime) (diagnosis, error) {
 	d := diagnosis{Required: names(spec.Require)}
 	spec.Require = 0
 	if spec.Mode == sandbox.FullAccess {
-		// Such a run asks nothing of the machine; what it could give is still told.
+		// Such a run asks nothing of the machine; what it could give is still printed.
 		d.Report = sandbox.Probe()
 		d.Notes = append(d.Notes, "runs here are danger-full-access: commands are not confined at all")
 		return d, nil

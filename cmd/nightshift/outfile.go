@@ -358,8 +358,8 @@ func createFile(path string) (io.WriteCloser, error) {
 	return w, errors.Join(err, o.release())
 }
 
-// pending is a file that appears when it is closed. One that could not be written
-// whole never does: whoever closes it is told, and the old file stays.
+// pending is a file that appears when it is closed. If it could not be written
+// whole, Close returns an error and the old file stays.
 type pending struct {
 	file    *renameio.PendingFile
 	path    string

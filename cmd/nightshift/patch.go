@@ -23,7 +23,7 @@ type applyPatchCmd struct {
 	AddDirs []string `name:"add-dir" sep:"none" placeholder:"DIR" help:"One more writable folder. Repeatable."`
 }
 
-// Run prints what the model would be told. The exit code is 0 only if the
+// Run prints what the model would get. The exit code is 0 only if the
 // whole patch was applied.
 func (c *applyPatchCmd) Run(rt *runtime) error {
 	text, err := io.ReadAll(io.LimitReader(rt.stdin, maxPatch+1))

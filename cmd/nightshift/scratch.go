@@ -59,8 +59,8 @@ func lockFile(path string) (*os.File, error) {
 
 func tryLock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// remove deletes the folder. What cannot be deleted is told on stderr: it is no
-// reason to fail a run that is over.
+// remove deletes the folder. What cannot be deleted is reported on stderr: it is
+// no reason to fail a run that is over.
 func (s *scratch) remove() {
 	removeAll(s.dir)
 	_ = s.lock.Close() // only a lock
@@ -147,7 +147,7 @@ func removeAll(dir string) {
 		if err == nil && d.IsDir() {
 			return os.Chmod(p, 0o700)
 		}
-		return nil // what cannot be read is told by RemoveAll
+		return nil // RemoveAll reports what cannot be read
 	})
 	if err := errors.Join(werr, os.RemoveAll(dir)); err != nil {
 		fmt.Fprintf(os.Stderr, "notice: %s could not be removed: %v\n", dir, err)

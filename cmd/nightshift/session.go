@@ -212,7 +212,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 		TraceParent: s.sinks.traceParent(), Hurry: s.hurry(), NewID: s.newID, Now: s.now, Agents: s.agents(), Diag: s.diag(), Early: rt.early,
 		HTTP: &http.Client{Transport: &http.Transport{Proxy: rt.proxy()}},
 	}
-	if f.Deterministic { // who asked, and where, is no part of what was done
+	if f.Deterministic { // who asked, and where, would differ between equal runs
 		opts.Requester, opts.Job = "", ""
 	}
 	return opts, nil
@@ -227,7 +227,7 @@ func errText(err error) error {
 	return err
 }
 
-// loadPolicy reads every layer. What is wrong in any of them is told at once.
+// loadPolicy reads every layer. All mistakes in all of them are reported together.
 func (s *session) loadPolicy() error {
 	src, err := s.policySources()
 	if err != nil {
@@ -364,7 +364,7 @@ func (s *session) failed(err error) error {
 	for _, n := range s.notices {
 		s.log.Emit(n)
 	}
-	s.sinks.mute() // the error is told once, with its hint, below
+	s.sinks.mute() // the error is printed once, with its hint, below
 	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})
 	s.log.Emit(event.TurnFailed{Error: o.Failure()})
 	printError(s.rt.stderr, err)

@@ -9,8 +9,8 @@ import (
 )
 
 // attachTelemetry adds the exporters that [otel] names. A setting that cannot
-// work is a mistake of the configuration and is told before the run; whether a
-// collector answers is not.
+// work is a mistake in the configuration and ends the run before it starts; a collector
+// that does not answer is none.
 func (s *session) attachTelemetry() error {
 	cfg := s.policy.Config().OTel
 	parent, state := s.rt.getenv("TRACEPARENT"), s.rt.getenv("TRACESTATE")

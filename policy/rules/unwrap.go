@@ -9,7 +9,7 @@ import "strings"
 //  2. looksInto chooses the reader for that name: one of its own (git, find, a
 //     shell), or the table of wrappers with the arguments walk in wrapped.go;
 //  3. the reader calls command, script or derive for what it finds inside, and
-//     lose for what cannot be told from the text, which no allow rule matches.
+//     lose for what the text does not show, so that no allow rule can hold.
 type unwrapper struct {
 	r     *reading
 	depth int        // of scripts in scripts
@@ -35,7 +35,7 @@ func (u *unwrapper) command(words []word, k kind, in stdin) {
 }
 
 // notePlain notes that a command is not plain when one of its words is not known.
-// Without the name of the program nothing can be told of the command at all.
+// Without the name of the program nothing is known of the command at all.
 func (u *unwrapper) notePlain(words []word) {
 	for _, w := range words {
 		if !w.known {

@@ -261,7 +261,7 @@ func (w *logWriter) sandbox(r event.Record, e event.SandboxEnforced, agent strin
 }
 
 // decision writes one record for every decision, refusals included. The subject
-// of a command or patch is a tool argument; that of the network is a host.
+// of a command or patch is a tool argument; the subject of a network decision is a host.
 func (w *logWriter) decision(r event.Record, e event.PolicyDecision, agent string) {
 	level, decision := info, "approved"
 	if e.Outcome == "denied" {

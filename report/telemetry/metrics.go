@@ -31,7 +31,7 @@ type metricWriter struct {
 	t        *transport
 	reader   *sdkmetric.ManualReader
 	exporter sdkmetric.Exporter
-	err      error // of making an instrument: a bug, told with the delivery
+	err      error // of making an instrument: a bug, reported with the delivery
 	meter    metric.Meter
 	counters map[string]metric.Int64Counter
 	times    map[string]metric.Float64Histogram

@@ -79,7 +79,7 @@ func (w *spanWriter) start(ctx context.Context, name string, kind trace.SpanKind
 	return w.tracer.Start(ctx, name, trace.WithTimestamp(at), trace.WithSpanKind(kind), trace.WithAttributes(a...))
 }
 
-// whole makes a span of something that is told when it is over.
+// whole makes a span of something whose record comes when it is over.
 func (w *spanWriter) whole(name string, end time.Time, ms int64, a attrs, failed, why string) {
 	if w.full() {
 		return
@@ -254,7 +254,8 @@ type agentSpan struct {
 const maxAgentSpans = 256
 
 // agent handles the record of a sub-agent: its requests and tool calls are
-// below its own span, which is below that of the agent or turn that started it.
+// below its own span, which is below the span of the agent or turn that started
+// it.
 func (w *spanWriter) agent(r event.Record, parent, id string) {
 	w.last = r.Time
 	w.within = w.agents[parent] // nil: the run itself

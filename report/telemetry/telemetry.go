@@ -198,7 +198,7 @@ func (s *Sink) TraceState() string {
 // Handle takes one record. It never fails and never waits for a collector.
 // What a sub-agent did is exported under the agent's name.
 func (s *Sink) Handle(r event.Record) error {
-	if s.ended { // the last record, told by Ending and delivered already
+	if s.ended { // the last record, which Ending has delivered already
 		return nil
 	}
 	if e, ok := r.Event.(event.AgentEvent); ok {
@@ -222,7 +222,7 @@ func (s *Sink) Handle(r event.Record) error {
 const maxAgentDepth = 32
 
 // agent takes a record of a sub-agent, or of an agent of one. Its start and end
-// make a span; what it shares with its parent is not told again.
+// make a span; what it shares with its parent is not exported twice.
 func (s *Sink) agent(r event.Record, e event.AgentEvent) {
 	inner := event.Record{Event: e}
 	parent, id := "", ""

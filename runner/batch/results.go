@@ -48,7 +48,7 @@ type Result struct {
 // OK tells whether the task succeeded.
 func (r Result) OK() bool { return r.ExitCode == 0 && r.Outcome == "success" }
 
-// Root is the results folder, told by the checkout that the task worked in.
+// Root is the results folder, found from the checkout that the task worked in.
 func (r Result) Root(checkout string) (string, bool) {
 	root, ok := strings.CutSuffix(checkout, string(filepath.Separator)+filepath.Join(r.Dir, treeDir))
 	return root, ok && root != "" && r.Dir != ""

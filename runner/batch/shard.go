@@ -46,8 +46,8 @@ var systems = []system{
 	{name: "Kubernetes", index: "JOB_COMPLETION_INDEX", count: shardCount, countFallback: "JOB_COMPLETIONS"},
 }
 
-// shardCount belongs to our own index and to that of Kubernetes, which sets no
-// count itself.
+// shardCount goes with our own index variable and with the one of Kubernetes,
+// which sets no count itself.
 const shardCount = "NIGHTSHIFT_SHARD_COUNT"
 
 // AutoShard reads the shard from the variables of the CI system. Without any

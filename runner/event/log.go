@@ -87,7 +87,7 @@ func (l *Log) Emit(e Event) {
 	l.emit(e)
 }
 
-// time is that of the next record. A wall clock that is set while the run goes on
+// time is the time of the next record. A wall clock that is set while the run goes on
 // changes nothing: what passed since the log began is measured, and a clock that
 // cannot do that never goes back.
 func (l *Log) time() time.Time {

@@ -42,7 +42,7 @@ func NewRecorder(inner Streamer, w io.Writer, m event.Masker) *Recorder {
 }
 
 // Err is the first error of writing the recording. The run goes on without it;
-// whoever asked for the recording must be told at the end.
+// the caller must report it at the end.
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,8 +29,8 @@ type Script struct {
 }
 
 // NewScript parses data (see ParseScript); name is its file name, for messages.
-// A request that leaves the recorded session is told in a notice of class
-// script_divergence, the first one only; one that has no reply ends with an
+// The first request that leaves the recorded session is reported in a notice of
+// class script_divergence; one that has no reply ends with an
 // *APIError of class script.
 func NewScript(name string, data []byte, o ScriptOptions) (*Script, error) {
 	book, err := ParseScript(name, data)

@@ -91,8 +91,8 @@ func Helper(_ []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return code
 }
 
-// run applies the patch of req and returns the last response. verified is told
-// before the first write; if it fails nothing is written.
+// run applies the patch of req and returns the last response. verified is
+// called before the first write; if it fails nothing is written.
 func run(req Request, verified func(Response) error) []Response {
 	p, err := Parse(req.Patch)
 	if err != nil {

@@ -78,8 +78,8 @@ func (c *checker) failAt(offset int64, format string, args ...any) error {
 	return fmt.Errorf("%s at line %d column %d", fmt.Sprintf(format, args...), line, column)
 }
 
-// token reads one token; what cannot be read is told in the reference's words
-// where they are plain.
+// token reads one token; what cannot be read is reported in the reference's
+// words where they are clear.
 func (c *checker) token() (json.Token, error) {
 	tok, err := c.dec.Token()
 	var syntax *json.SyntaxError

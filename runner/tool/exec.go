@@ -352,7 +352,7 @@ func denialOf(v policy.Verdict) event.Denial {
 	return d
 }
 
-// refusalText is what the model is told of a refused command; callers of the
+// refusalText tells the model about a refused command; callers of the
 // reference look for these words.
 func refusalText(cmd command, v policy.Verdict) string {
 	shown := "`" + cmd.display + "` rejected: "

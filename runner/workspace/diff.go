@@ -21,7 +21,7 @@ import (
 const maxNotes = 50
 
 // Diff tells what changed in the workspace since the baseline. It always
-// answers: what could not be told is in Error, and files that the patch leaves
+// answers: what could not be found out is in Error, and files that the patch leaves
 // out are named in Omitted. When Ready was never awaited nothing of the run can
 // have written, and Diff says so without starting git.
 //

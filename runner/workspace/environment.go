@@ -9,7 +9,7 @@ import (
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
-// Environment is what the model is told about where it works.
+// Environment tells the model where it works.
 type Environment struct {
 	Cwd      string
 	Shell    string // name of the shell: "bash"

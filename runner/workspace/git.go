@@ -110,7 +110,7 @@ func (g *gitRunner) run(ctx context.Context, c call) ([]byte, error) {
 			return out, err
 		}
 		// Commands share memory and processes with this sandbox and may have left
-		// too little of them. They must not decide whether their changes are told.
+		// too little of them. They must not decide whether their changes are seen.
 		g.side = nil
 		if err := c.unlock(); err != nil {
 			return nil, err

@@ -294,7 +294,7 @@ func (v *view) hasAttributes(paths []string) bool {
 
 const attributesFile = ".gitattributes"
 
-// exists is true where it cannot be told.
+// exists tells whether there is such a file; true when that cannot be found out.
 func exists(file string) bool {
 	_, err := os.Lstat(file)
 	return err == nil || !missing(err)

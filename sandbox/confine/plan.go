@@ -11,7 +11,7 @@
 // is a package of its own with few imports, and why it has an init function.
 package confine
 
-// Plan is what the init of a sandbox is told, over a pipe: argv and environment
+// Plan is what the init of a sandbox gets, over a pipe: argv and environment
 // can be read by everybody. Every path is absolute and real (no links), checked
 // by the runner.
 type Plan struct {

@@ -16,7 +16,7 @@ func (in *initProcess) start(r Request, fds []int) {
 	all := fds
 	defer func() { CloseAll(all) }()
 	refuse := func(step string, err error) {
-		// When the runner cannot be told it is gone, and so is everything here soon.
+		// When the runner cannot be reached it is gone, and so is everything here soon.
 		_ = in.wire.sendJSON(MsgRefused, r.ID, RefusedMessage{ID: r.ID, Step: step, Text: err.Error(), Errno: int(Errno(err))})
 	}
 	groupFD := -1

@@ -27,7 +27,7 @@ func (v *view) coverSide() error {
 	return atMount("covering", v.p.Side, v.grafter.graft(v.masks.deny, fd, 0))
 }
 
-// narrow makes the supervisor's view that of a request with Side.
+// narrow gives the supervisor the view that a request with Side asks for.
 func (in *initProcess) narrow(s *script) {
 	at := s.a.str(in.plan.Side)
 	s.do("uncovering the side folder", unix.SYS_UMOUNT2, at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -153,8 +153,8 @@ func (w *watcher) look() {
 	}
 }
 
-// lookAtDisks kills everybody when a file system has lost too much: who did it
-// cannot be told.
+// lookAtDisks kills everybody when a file system has lost too much: nothing
+// shows which of them did it.
 func (w *watcher) lookAtDisks(free []space, running map[uint32]Limits) {
 	for i, now := range freeSpace(w.disks) {
 		if w.disk > 0 && i < len(free) && free[i].wasted(now, w.disk) {

@@ -68,8 +68,8 @@ type Outcome struct {
 	// Error says why an allowed connection failed.
 	Error string
 	// Count is how often the same has come up so far, Since how often since it
-	// was last told. The first ten are told one by one, later ones when their
-	// number has doubled, and at the end.
+	// was last reported. The first ten are reported one by one, later ones when
+	// their number has doubled, and at the end.
 	Count, Since int
 }
 
@@ -78,7 +78,7 @@ type Options struct {
 	// Decide is asked about every connection with a valid name: lower case,
 	// without a trailing dot. It may be called concurrently. Nil refuses all.
 	Decide func(host string, port int, method string) Decision
-	// Log is told of every connection, refused or not; never concurrently.
+	// Log gets every connection, refused or not; never concurrently.
 	Log func(Outcome)
 	// Limited allows plain GET, HEAD and OPTIONS requests without a body, and no
 	// tunnel.

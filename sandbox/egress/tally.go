@@ -3,7 +3,7 @@ package egress
 import "sync"
 
 // A command that asks for the same host in a loop must not fill the log: after
-// tellEach occurrences only every doubling is told. Beyond maxKinds different
+// tellEach occurrences only every doubling is logged. Beyond maxKinds different
 // ones, hosts are summed up.
 const (
 	tellEach = 10
