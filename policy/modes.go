@@ -99,7 +99,7 @@ func (b *builder) decided(key, text string, from *node) {
 	b.root = b.root.with(&node{kind: kString, text: text, layer: from.layer, line: from.line, column: from.column}, key)
 }
 
-// instead is a value that the list has put in the place of another.
+// instead is a value from the list that replaces another.
 func (a *allowed) instead(text string, old *node) *node {
 	at := old
 	if a != nil {

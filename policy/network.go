@@ -245,8 +245,8 @@ func badDomain(pattern string) string {
 	return ""
 }
 
-// cutPort splits a pattern and its ":port", which has no colon. The colons of a
-// bare IPv6 address are no port's.
+// cutPort splits a pattern and its ":port", which it returns without the colon. A
+// bare IPv6 address has colons but no port.
 func cutPort(pattern string) (host, port string) {
 	i := strings.LastIndexByte(pattern, ':')
 	if i < 0 || strings.Trim(pattern[i+1:], "0123456789") != "" || strings.Count(pattern, ":") > 1 && !strings.HasSuffix(pattern[:i], "]") {

@@ -23,8 +23,8 @@ const agentNamespace = "multi_agent_v1"
 const (
 	defaultMaxAgents = 6
 	defaultMaxDepth  = 1
-	// agentWaitDefault and agentWaitMax bound one wait; a run has limits of its
-	// own besides.
+	// agentWaitDefault and agentWaitMax bound one wait, besides the limits of
+	// the run.
 	agentWaitDefault = 30 * time.Second
 	agentWaitMax     = 10 * time.Minute
 )

@@ -17,7 +17,7 @@ import (
 // old place and can be used read-only stays in use: module caches, installed
 // programs, dependencies. Nothing becomes writable that was not.
 //
-// The folder has the same path inside and outside, and goes with the run. Where
+// The folder has the same path inside and outside, and is removed with the run. Where
 // the kernel can lay an overlay, a private cache begins with what the user's
 // holds: a warm cache, and still nothing of the user's changes.
 
@@ -91,7 +91,7 @@ func (c *Confinement) move(variable, place string) {
 }
 
 // warm lays a private cache over the user's, if there is one. The folder of all
-// caches is left out: what it holds of use has variables of its own.
+// caches is left out: what is useful in it has variables of its own.
 func (c *Confinement) warm(place, usual string) {
 	lower := sandbox.RealPath(usual)
 	if fi, err := os.Stat(lower); place == "xdg" || err != nil || !fi.IsDir() || sandbox.Within(c.private, lower) || sandbox.Within(lower, c.private) {

@@ -48,7 +48,7 @@ func (r *run) compactIfNeeded(ctx context.Context, trigger string) error {
 	if err := r.compact(ctx, trigger); !errors.As(err, &stays) {
 		return err
 	}
-	// The limit is the user's guess of what fits; the service knows, and tells.
+	// The limit is only the user's guess; the service will say when it is too much.
 	r.state.compactFrom = 2 * r.history.bytes()
 	r.progress("%v; going on with all of it", stays)
 	return nil

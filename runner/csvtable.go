@@ -110,8 +110,8 @@ func (t *csvTable) object(row *csvRow) string {
 }
 
 // fill replaces {column} by the row's value; {{ and }} stand for braces. What
-// names no column stays as it is, as in the reference. A value is never looked
-// at again: it may hold braces, too.
+// names no column stays as it is, as in the reference. Braces in a
+// value are left alone.
 func (t *csvTable) fill(template string, row *csvRow) string {
 	var b strings.Builder
 	for rest := template; rest != ""; {

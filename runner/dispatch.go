@@ -60,14 +60,14 @@ func (r *run) dispatch(ctx context.Context, calls []call) ([]tool.Result, error)
 	return results, nil
 }
 
-// ticket is a call's place in the line of those that run beside each other: their items
+// ticket is the place of a call among those that run at the same time: their items
 // begin in the order in which the model made the calls.
 type ticket struct {
 	before, left chan struct{}
 	once         sync.Once
 }
 
-// behind is the ticket after p; nil is nobody.
+// behind is the ticket after p; a nil p is no ticket, so nobody is waited for.
 func behind(p *ticket) *ticket {
 	next := &ticket{left: make(chan struct{})}
 	if p != nil {

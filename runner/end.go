@@ -12,8 +12,8 @@ import (
 	"github.com/nightshift-ci/nightshift/runner/model"
 )
 
-// store writes an item to the thread on disk. A thread that cannot be kept is
-// said once and does not stop the work.
+// store writes an item to the thread on disk. That a thread cannot
+// be kept is reported once and does not stop the work.
 func (r *run) store(it model.Item) {
 	if r.Thread.Store != nil {
 		r.stored(r.Thread.Store.Item(it))

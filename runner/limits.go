@@ -68,8 +68,8 @@ func startClock(l policy.Limits, work, run context.CancelCauseFunc, hurry func()
 	return c
 }
 
-// touch notes progress: a finished response or item. A trickle of bytes is no
-// progress.
+// touch notes progress: a finished response or item. A trickle of bytes does
+// not count.
 func (c *clock) touch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

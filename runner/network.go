@@ -106,7 +106,8 @@ func (f *refusals) take() []string {
 }
 
 // tellRefusals adds to a tool's answer which connections were refused while it
-// ran. Of commands that run side by side the first to end tells it.
+// ran. Of commands that run side by side the first to end reports
+// them.
 func (r *run) tellRefusals(output json.RawMessage) json.RawMessage {
 	lines := r.refusals.take()
 	var text string

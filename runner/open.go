@@ -183,8 +183,8 @@ func (r *run) openSide(conf *Confinement) {
 
 func (r *run) baselineFolder() string { return filepath.Join(r.Private, "baseline") }
 
-// keepsBaseline tells whether the run tells what it changed: commands may change
-// something, and it is no agent, whose changes are part of its parent's diff.
+// keepsBaseline tells whether the run reports what it changed. It does if commands
+// may change something, unless it is a sub-agent: its parent's diff has its changes.
 func (r *run) keepsBaseline() bool {
 	return r.Mode != "agent" && (r.cfg.SandboxMode != string(sandbox.ReadOnly) || r.cfg.Sandbox.AllowUnsandboxed)
 }

@@ -101,8 +101,8 @@ func (g *group) limit(l Limits) (err error) {
 // canLimitCPU tells whether the group can hold a limit of processor time.
 func (g *group) canLimitCPU() bool { return g.v1 == nil || g.dirs["cpu"] != "" }
 
-// visible is where the group at path, as /proc/self/cgroup names it, lies below top.
-// In a container that path is often one of the outside: then it is top, and not ok.
+// visible is the folder below top of the group at path, as /proc/self/cgroup names
+// it. In a container that path often exists outside only: then it is top, and not ok.
 func visible(top, path string) (dir string, ok bool) {
 	dir = filepath.Join(top, path)
 	if _, err := os.Stat(dir); err != nil {
@@ -265,10 +265,10 @@ func removeGroups(dir string) {
 	_ = unix.Rmdir(dir)
 }
 
-// enter has the process that the calling thread starts next begin its life in the
-// group; leave must be called by the same thread, locked to its goroutine, after
-// that. inside is false where it cannot: then add is the way, for which the kernel
-// may wait long.
+// enter makes the process that the calling thread starts next begin in the group.
+// The same thread, locked to its goroutine, must call leave afterwards. inside is
+// false where that is not possible: then add has to move the process, which the
+// kernel may take long to do.
 func (g *group) enter(sys *syscall.SysProcAttr) (inside bool, leave func() error) {
 	leave = func() error { return nil }
 	switch {
@@ -282,7 +282,7 @@ func (g *group) enter(sys *syscall.SysProcAttr) (inside bool, leave func() error
 		sys.UseCgroupFD, sys.CgroupFD = true, int(f.Fd())
 		return true, f.Close
 	}
-	// A thread that moves itself waits for nobody, and its child is where it is.
+	// A thread that moves itself need not wait, and its child begins where it is.
 	move := func(dirs map[string]string) error {
 		for c := range g.dirs {
 			if err := os.WriteFile(filepath.Join(dirs[c], "tasks"), []byte("0"), 0); err != nil {

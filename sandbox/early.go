@@ -50,8 +50,8 @@ func (e *Early) take() chan *ascent {
 	return first
 }
 
-// Open is [Open], with the init that was started early where the Spec wants such
-// a one; otherwise that ends. Only the first call gets it.
+// Open is [Open] with the init that was started early, if the Spec can use it;
+// otherwise that init is ended. Only the first call gets it.
 func (e *Early) Open(ctx context.Context, s Spec) (*Sandbox, error) {
 	first := e.take()
 	if first == nil {
@@ -64,7 +64,7 @@ func (e *Early) Open(ctx context.Context, s Spec) (*Sandbox, error) {
 	return openFrom(ctx, <-first, s)
 }
 
-// end gives up what was begun, beside the work that goes on.
+// end gives up what was begun, in a goroutine that Close waits for.
 func (e *Early) end(first chan *ascent) {
 	gone := make(chan error, 1)
 	e.mu.Lock()

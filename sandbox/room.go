@@ -53,7 +53,7 @@ func processRoom(root string, want int64) (room int64, bounded bool) {
 	if os.Geteuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &r) != nil {
 		return room, bounded
 	}
-	// Counting takes a look at every process; a limit far away is not worth it.
+	// Counting looks at every process, which a limit far away is not worth.
 	const farAway = 16 << 10
 	if r.Cur < uint64(want)+farAway {
 		note(int64(r.Cur) - tasksOf(os.Geteuid()))

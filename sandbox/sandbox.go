@@ -40,8 +40,8 @@
 // # What is not
 //
 // Commands of one Sandbox are not confined against each other beyond their
-// processes. What they may write they may fill with anything: what later steps
-// execute from a workspace is the business of who reads the diff. Covert channels,
+// processes. What they may write they may fill with anything: whoever executes
+// something from a workspace later has to read the diff first. Covert channels,
 // and bugs of the kernel that the filter leaves reachable, are not covered.
 //
 // The package knows no policy files and no model, and reads no environment.

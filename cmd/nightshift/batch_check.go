@@ -210,7 +210,7 @@ func (p *preflight) repository(path, ref string) error {
 	return err
 }
 
-// session is one that reads the configuration and runs nothing.
+// session reads the configuration as a task would, and runs nothing.
 func (p *preflight) session(overrides []string) (*session, error) {
 	flags := p.cmd.runFlags
 	flags.Config = append(append([]string(nil), flags.Config...), overrides...)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// originator is the "originator" header: what program speaks to the service.
+// originator is the "originator" header, which tells the service what program asks.
 func (rt *runtime) originator() string {
 	if o := rt.getenv("CODEX_INTERNAL_ORIGINATOR_OVERRIDE"); o != "" {
 		return o

@@ -76,8 +76,8 @@ func parse(rt *runtime, args []string) (runnable, error) {
 	return cmd, nil
 }
 
-// boundsHold refuses a bound of zero: inside, that is none at all, which nobody
-// means whose budget is computed and used up.
+// boundsHold refuses a bound of zero. Inside, zero means no bound, which is the
+// opposite of what a pipeline means that computed its budget and has none left.
 func boundsHold(kctx *kong.Context) error {
 	for _, p := range kctx.Path {
 		if p.Flag == nil || !p.Flag.Set || !p.Flag.Target.IsZero() {
@@ -93,7 +93,8 @@ func boundsHold(kctx *kong.Context) error {
 
 // commandGrammar returns the part of the grammar that words need: one command when
 // the first word names it. The library builds a model of every flag it is given,
-// which for all commands takes longer than all else before the first request.
+// and for all commands that takes longer than everything else before the first
+// request.
 func commandGrammar(words []string) any {
 	whole := reflect.TypeFor[cli]()
 	for i := range whole.NumField() {
@@ -160,7 +161,7 @@ func parseError(err error, words []string) error {
 	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), hint}}
 }
 
-// insteadOf tells who types a command of the reference what there is here.
+// insteadOf names what there is here in place of a command of the reference.
 func insteadOf(command string) string {
 	switch command {
 	case "login", "logout":

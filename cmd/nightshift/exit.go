@@ -45,7 +45,7 @@ func usageError(format string, args ...any) error {
 	return exitError{code: runner.ExitUsage, err: fmt.Errorf(format, args...)}
 }
 
-// hinter is an error that knows what to do about itself.
+// hinter is an error that says what to do about it.
 type hinter interface{ Hint() string }
 
 // explain prints err as "error:" and "hint:" lines and returns the exit code.
@@ -93,8 +93,8 @@ func printErrors(w io.Writer, err error, said map[string]bool) {
 	}
 }
 
-// joined are the errors that err is a list of; none where it says more than
-// they do.
+// joined returns the errors that err is a list of, and none if err has words of
+// its own, which would be lost.
 func joined(err error) []error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {

@@ -103,7 +103,8 @@ func run(rt *runtime, args []string) (code int) {
 }
 
 // startsCommands tells whether other programs run beside this one, which could
-// read its keys if it were not hidden. What only reads and prints may go on.
+// read its keys if it were not hidden. Commands that only read and print do not
+// need to be hidden.
 func startsCommands(cmd runnable) bool {
 	switch cmd.(type) {
 	case *replayCmd, *reportMergeCmd, *reportSchemaCmd, *batchMergeCmd, *doctorCmd, *completionCmd, *manCmd, *versionCmd,

@@ -306,9 +306,9 @@ func (h *heldPlace) pending() (*pending, error) {
 // maxClaims bounds how often a file is made again that a sweep has taken.
 const maxClaims = 10
 
-// claimed keeps f from the sweeps of other runs, and tells whether one of them
-// came between its making and its lock. File systems without locks have no
-// sweeps.
+// claimed locks f, so that the sweeps of other runs leave it alone; false if one of
+// them removed it before it was locked. Where the file system has no locks nothing
+// is swept.
 func claimed(f *os.File) bool {
 	if errors.Is(tryLock(f), syscall.EWOULDBLOCK) {
 		return false

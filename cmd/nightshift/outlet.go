@@ -62,8 +62,8 @@ func (e *ending) left() time.Duration {
 var errUnread = errors.New("nobody reads it, and the run had to end")
 
 // outlet is a file whose reader may never read. Writes wait for the reader, as
-// they should, until the process has to end; from then on each waits for
-// outletGrace, and the first in vain is the last. It is safe for concurrent use.
+// they should, until the process has to end. From then on each waits no longer than
+// outletGrace, and after the first that was not read all fail at once. It is safe for concurrent use.
 type outlet struct {
 	file *os.File
 	end  *ending

@@ -11,8 +11,8 @@ import (
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
-// What /proc tells of other processes. Those of other users, and those in other
-// namespaces, cannot be looked into.
+// What /proc shows of other processes. Nothing is seen of those of other users and
+// in other namespaces.
 
 // procStat is the name and the parent of a process; parent is 0 where they cannot
 // be read.

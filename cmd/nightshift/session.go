@@ -293,8 +293,9 @@ func (f *runFlags) overrides(workdir string) ([]policy.Override, error) {
 	return out, nil
 }
 
-// hurry is what a limit does to outputs that nobody reads. The tasks of a batch
-// share theirs, so that the limit of one does nothing to them.
+// hurry is called when a limit ends the run: outputs that nobody reads must not
+// delay it. The tasks of a batch share their outputs, so a limit of one task does
+// nothing to them.
 func (s *session) hurry() func() {
 	if s.job.task.id != "" {
 		return nil

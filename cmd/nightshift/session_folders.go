@@ -111,7 +111,8 @@ func (s *session) makePrivate() (string, error) {
 	return "", &hintError{fmt.Errorf("no private folder for the run: %w", errors.Join(errs...)), "set TMPDIR to a folder outside the workspace"}
 }
 
-// sweep removes what killed runs left in parent, beside the run and not longer.
+// sweep removes what killed runs left in parent. It works beside the run and ends
+// with it.
 func (s *session) sweep(parent string) {
 	ctx, cancel := context.WithCancel(s.rt.ctx)
 	done := make(chan struct{})

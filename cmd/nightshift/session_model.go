@@ -127,7 +127,7 @@ const (
 )
 
 // closeCredential makes the last write-back of a refreshed login. Only a signal
-// makes it hurry: a login that is lost is a person's morning.
+// makes it hurry: after a lost login somebody has to log in by hand.
 func (s *session) closeCredential() error {
 	if s.cred == nil {
 		return nil

@@ -141,7 +141,7 @@ func FuzzReadJournal(f *testing.F) {
 		file := &memFile{b: append(bytes.Clone(old), bytes.Repeat([]byte{padding}, 2*len(text)+256)...)}
 		left := cut
 		file.limit = &left
-		_ = writeJournaled(file, len(old), text) // stopped at some byte
+		_ = writeJournaled(file, len(old), text)                                               // stopped at some byte
 		unpadded := func(b []byte) []byte { return bytes.TrimRight(b, string(rune(padding))) } // the old text may end with some
 		if bytes.Equal(unpadded(file.b), unpadded(old)) || bytes.Equal(file.b, text) {
 			return // before the first byte, or done

@@ -13,9 +13,9 @@ import (
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
-// Sandbox is what was begun for the command line of this process; nil where it
-// does not look like one that wants a sandbox. Whoever reads the command line for
-// good has the last word: what is not used has to be closed.
+// Sandbox is the sandbox begun for the command line of this process, nil if that
+// does not look as if it wanted one. This is a guess: the caller that really parses
+// the command line uses the sandbox or closes it.
 var Sandbox = begin(os.Args)
 
 func begin(args []string) *sandbox.Early {
