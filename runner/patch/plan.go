@@ -221,11 +221,9 @@ func (v *verifier) update(c Change) (step, error) {
 	}
 	data := f.data
 	if len(c.Hunks) > 0 {
-		t, err := readText(data).apply(c.Hunks, from.named)
-		if err != nil {
+		if data, err = patched(data, c.Hunks, from.named); err != nil {
 			return step{}, &VerifyError{err.Error()}
 		}
-		data = t.String()
 	}
 	st := step{change: PathChange{Path: from.named, Kind: Update}, from: from, to: from, data: data, mode: f.mode, owner: f.owner}
 	if c.MoveTo != "" {

@@ -13,7 +13,44 @@ const byteOrderMark = "\uFEFF"
 type text struct {
 	mark  bool // starts with a byte order mark
 	lines []string
-	ends  []string // "\n", "\r\n", or "" for a last line without one
+	ends  []string // "\n", "\r\n", "\r", or "" for a last line without one
+}
+
+// patched is the file after all hunks. A carriage return alone ends a line
+// where the file has no other line end, as old files do, and where the hunks fit
+// only that way; elsewhere it is a character like others.
+func patched(data string, hunks []Hunk, path string) (string, error) {
+	old := strings.Contains(data, "\r") && !strings.Contains(data, "\n")
+	if old {
+		t, err := cutAtReturns(data).apply(hunks, path)
+		return t.String(), err
+	}
+	t, err := readText(data).apply(hunks, path)
+	if err != nil && strings.Contains(strings.ReplaceAll(data, "\r\n", ""), "\r") {
+		if u, e := cutAtReturns(data).apply(hunks, path); e == nil {
+			return u.String(), nil
+		}
+	}
+	return t.String(), err
+}
+
+// cutAtReturns is readText with a third line end, a carriage return alone.
+func cutAtReturns(s string) text {
+	whole := readText(s)
+	t := text{mark: whole.mark}
+	for i, line := range whole.lines {
+		parts := strings.Split(line, "\r")
+		for k, part := range parts {
+			end := "\r"
+			if k == len(parts)-1 {
+				if end = whole.ends[i]; end == "" && part == "" {
+					continue // the file ends with a return
+				}
+			}
+			t.lines, t.ends = append(t.lines, part), append(t.ends, end)
+		}
+	}
+	return t
 }
 
 func readText(s string) text {
