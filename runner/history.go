@@ -88,14 +88,34 @@ type outputItem struct {
 	Input     string          `json:"input"`
 	Status    string          `json:"status"`
 	Action    json.RawMessage `json:"action"`
-	Content   []struct {
-		Type    string `json:"type"`
-		Text    string `json:"text"`
-		Refusal string `json:"refusal"`
-	} `json:"content"`
+	Content   contentParts    `json:"content"`
 	Summary []struct {
 		Text string `json:"text"`
 	} `json:"summary"`
+}
+
+// contentPart is one part of a message.
+type contentPart struct {
+	Type    string `json:"type"`
+	Text    string `json:"text"`
+	Refusal string `json:"refusal"`
+}
+
+// contentParts are the parts of a message. Some services send a bare text in
+// their place.
+type contentParts []contentPart
+
+// UnmarshalJSON reads a list, or a text as its only part.
+func (c *contentParts) UnmarshalJSON(b []byte) error {
+	var text *string
+	if json.Unmarshal(b, &text) == nil {
+		*c = nil
+		if text != nil {
+			*c = contentParts{{Type: "output_text", Text: *text}}
+		}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]contentPart)(c))
 }
 
 func readItem(it model.Item) (outputItem, error) {
