@@ -89,7 +89,7 @@ type outputItem struct {
 	Status    string          `json:"status"`
 	Action    json.RawMessage `json:"action"`
 	Content   contentParts    `json:"content"`
-	Summary []struct {
+	Summary   []struct {
 		Text string `json:"text"`
 	} `json:"summary"`
 }

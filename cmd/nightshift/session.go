@@ -240,6 +240,9 @@ func (s *session) loadPolicy() error {
 	for name, value := range runner.JobSecrets(s.rt.environ, s.policy.SecretVariables()) {
 		s.mask.Add(value, name)
 	}
+	for _, secret := range runner.ConfiguredSecrets(s.policy.Config()) {
+		s.mask.Add(secret.Value, secret.Name)
+	}
 	return s.attachTelemetry()
 }
 
