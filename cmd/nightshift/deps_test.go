@@ -79,7 +79,7 @@ var homes = []struct {
 	{"go.opentelemetry.io/otel", []string{"report/telemetry"}, "telemetry is one reader of the log"},
 	{"github.com/landlock-lsm/go-landlock/", []string{"sandbox", "sandbox/confine"}, "kernel words live in sandbox"},
 	{"github.com/containerd/cgroups/", []string{"sandbox", "sandbox/confine"}, "kernel words live in sandbox"},
-	{"github.com/creack/pty", []string{"sandbox", "sandbox/confine"}, "terminals live in sandbox"},
+	{"github.com/creack/pty", []string{"sandbox"}, "terminals live in sandbox"},
 	{"github.com/pelletier/go-toml/", []string{"policy"}, "TOML keys live in policy"},
 	{"go.starlark.net/", []string{"policy/rules"}, "rules files live there"},
 	{"mvdan.cc/sh/", []string{"policy/rules"}, "the shell reader lives there"},
