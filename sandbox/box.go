@@ -381,5 +381,5 @@ func (t *tmpFolder) remove() error {
 	}
 	dir := t.made
 	t.made = ""
-	return removeTree(dir)
+	return RemoveTree(dir)
 }

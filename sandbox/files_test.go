@@ -50,7 +50,7 @@ func world(t testing.TB) (dir, ws, out string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := removeTree(dir); err != nil {
+		if err := RemoveTree(dir); err != nil {
 			t.Error(err)
 		}
 	})

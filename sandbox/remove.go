@@ -1,5 +1,3 @@
-//go:build linux
-
 package sandbox
 
 import (
@@ -9,11 +7,14 @@ import (
 	"path/filepath"
 )
 
-// removeTree is os.RemoveAll for folders whose owner took away the own rights,
-// as the module cache of Go does. It follows no links.
-func removeTree(dir string) error {
+// RemoveTree is os.RemoveAll for folders that tools made read-only, as Go does with
+// its module cache. It follows no links below dir.
+func RemoveTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(dir)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // A run keeps its private files in a folder that it removes at the end. One that
@@ -136,20 +138,9 @@ func removeUntil(ctx context.Context, dir, keep string) error {
 	return nil
 }
 
-// removeAll removes a private folder. Tools leave read-only folders behind (Go's
-// module cache does), which must be opened first.
+// removeAll removes a private folder. What is left behind is no reason to fail.
 func removeAll(dir string) {
-	err := os.RemoveAll(dir)
-	if err == nil {
-		return
-	}
-	werr := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			return os.Chmod(p, 0o700)
-		}
-		return nil // RemoveAll reports what cannot be read
-	})
-	if err := errors.Join(werr, os.RemoveAll(dir)); err != nil {
+	if err := sandbox.RemoveTree(dir); err != nil {
 		fmt.Fprintf(os.Stderr, "notice: %s could not be removed: %v\n", dir, err)
 	}
 }

@@ -266,7 +266,7 @@ func TestAttempts(t *testing.T) {
 	}
 	for _, r := range sum.Results {
 		if r.Tree != "" {
-			if err := removeTree(filepath.Join(o.Out, r.Tree)); err != nil {
+			if err := sandbox.RemoveTree(filepath.Join(o.Out, r.Tree)); err != nil {
 				t.Error(err)
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+
+	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
 // work makes the checkout and runs the task in a new attempt folder. It returns
@@ -37,7 +39,7 @@ func (e *engine) work(ctx context.Context, t Task) (Result, bool, error) {
 	r.ID, r.Digest, r.Dir, r.Repo, r.Base, r.Attempt = t.ID, t.Digest(), dir, CleanURL(t.Repo), w.Base, n
 	r.Started, r.DurationMS = start.UTC(), e.o.Now().Sub(start).Milliseconds()
 	if r.OK() && !r.KeepTree && !e.o.KeepTrees {
-		err = removeTree(w.Tree)
+		err = sandbox.RemoveTree(w.Tree)
 	} else if _, serr := os.Stat(w.Tree); serr == nil {
 		r.Tree = filepath.Join(dir, treeDir)
 	}
@@ -89,7 +91,7 @@ func (s *store) attempt(t Task) (dir string, n int, err error) {
 			continue
 		}
 		n = max(n, k)
-		if err := removeTree(s.path(base, d.Name(), treeDir)); err != nil {
+		if err := sandbox.RemoveTree(s.path(base, d.Name(), treeDir)); err != nil {
 			return "", 0, err
 		}
 	}
@@ -104,22 +106,4 @@ func (s *store) attempt(t Task) (dir string, n int, err error) {
 			return "", 0, err
 		}
 	}
-}
-
-// removeTree removes a folder whose own folders may be read-only, as build
-// tools leave them.
-func removeTree(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			return os.Chmod(path, 0o700)
-		}
-		return nil // RemoveAll below tells what is in the way
-	})
-	if rerr := os.RemoveAll(dir); rerr != nil {
-		return errors.Join(rerr, err)
-	}
-	return nil
 }
