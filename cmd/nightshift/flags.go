@@ -55,7 +55,7 @@ type runFlags struct {
 	SignKey          string        `group:"nightshift" placeholder:"FILE" help:"Sign the provenance with this PEM private key."`
 	NoGitHub         bool          `name:"no-github" group:"nightshift" help:"Do not write step summary, annotations and outputs, even where the CI variables are set."`
 	PromptFile       string        `group:"nightshift" placeholder:"FILE" help:"Read the prompt from FILE."`
-	IdlePromptWait   time.Duration `group:"nightshift" placeholder:"DUR" help:"How long stdin may stay silent when the prompt comes from it, or a pipeline beside it (default 10m; 15s for a pipe that only callers of this process hold)."`
+	IdlePromptWait   time.Duration `group:"nightshift" placeholder:"DUR" help:"How long stdin may stay silent: when the prompt comes from it (default 10m; 15s for a pipe that only callers of this process hold), or beside a prompt (default 2s)."`
 	ModelScript      string        `group:"nightshift" placeholder:"FILE" help:"Play a script of replies, as --record writes it, instead of asking a model: no key, no network. debug server --help shows one."`
 	Record           string        `group:"nightshift" placeholder:"FILE" help:"Record the model's responses to FILE, for --model-script."`
 	Requirements     []string      `group:"nightshift" sep:"none" placeholder:"FILE" help:"One more requirements.toml; it can only tighten. Repeatable."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +20,7 @@ import (
 )
 
 // stdinGrace is how long a silent stdin may hold a run that already has its
-// prompt. CI systems hand out pipes that nobody writes to and nobody closes. The
-// first half of a pipeline is waited for longer: its shell waits for it anyway,
-// and a run without its text would answer another question.
+// prompt. CI systems hand out pipes that nobody writes to and nobody closes.
 const stdinGrace = 2 * time.Second
 
 // Bounds of a silence on stdin. A writer may still be at work: the first half of
@@ -191,15 +190,24 @@ func (rt *runtime) allStdin(ctx context.Context, src promptSources) (string, err
 }
 
 // extraStdin reads what is piped beside a prompt. Only a stdin that sends a
-// byte, or ends, within stdinGrace is waited for.
+// byte, or ends, within stdinGrace or the time that was asked for is waited for.
 func (rt *runtime) extraStdin(ctx context.Context, src promptSources) (string, error) {
 	if src.reader == nil || isTerminal(src.reader) {
 		return "", nil
 	}
 	fmt.Fprintln(rt.stderr, "Reading additional input from stdin...")
 	in := readPiped(src.reader)
-	if came, err := rt.firstByte(ctx, in, src); !came || err != nil {
-		return "", err
+	wait := cmp.Or(src.silence, stdinGrace)
+	grace := time.NewTimer(wait)
+	defer grace.Stop()
+	select {
+	case <-in.beat:
+	case <-in.done:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case <-grace.C:
+		fmt.Fprintf(rt.stderr, "stdin is open but silent for %s; going on with the prompt argument alone (--idle-prompt-wait waits longer)\n", wait)
+		return "", nil
 	}
 	if err := in.end(ctx, src); err != nil {
 		return "", err
@@ -215,35 +223,6 @@ func (rt *runtime) extraStdin(ctx context.Context, src promptSources) (string, e
 		return "", usageError("failed to read additional input from stdin: %v", err)
 	}
 	return text, nil
-}
-
-// firstByte waits until in has begun or ended. It says on stderr when it waits
-// for a writer, and when it gives up.
-func (rt *runtime) firstByte(ctx context.Context, in *piped, src promptSources) (came bool, err error) {
-	writer := src.silence
-	if writer <= 0 {
-		writer = promptWait
-	}
-	for _, wait := range []time.Duration{stdinGrace, writer - stdinGrace} {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-in.beat:
-			return true, nil
-		case <-in.done:
-			return true, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-timer.C:
-		}
-		pid, ok := pipeProducer(src.reader)
-		if !ok || wait != stdinGrace {
-			break
-		}
-		fmt.Fprintf(rt.stderr, "stdin is silent; waiting up to %s for process %d, which writes to it\n", writer, pid)
-	}
-	fmt.Fprintln(rt.stderr, "stdin is open but silent; going on with the prompt argument alone")
-	return false, nil
 }
 
 func isTerminal(r any) bool {
