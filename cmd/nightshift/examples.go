@@ -64,6 +64,10 @@ would run. 3: it would be refused, or the policy itself is not valid.
 `
 	case "policy diff":
 		return `  nightshift policy diff /etc/codex/requirements.toml new-requirements.toml
+  nightshift policy diff /dev/null requirements.toml
+
+Lines with tighter, looser or different compare the files; lines with here say what would
+change for a run in this folder.
 `
 	case "policy replay":
 		return `  nightshift policy replay --requirements new-requirements.toml out/events.jsonl

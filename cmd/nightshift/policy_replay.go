@@ -129,7 +129,11 @@ func printReplayed(w io.Writer, out replayed) error {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%d decisions made again, %d different", out.Decided, len(out.Changed))
+	decisions := "decisions"
+	if out.Decided == 1 {
+		decisions = "decision"
+	}
+	fmt.Fprintf(&b, "%d %s made again, %d different", out.Decided, decisions, len(out.Changed))
 	if out.Skipped > 0 {
 		fmt.Fprintf(&b, ", %d of kinds that cannot be decided again", out.Skipped)
 	}
