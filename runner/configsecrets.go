@@ -2,6 +2,7 @@ package runner
 
 import (
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -18,18 +19,18 @@ type NamedSecret struct{ Name, Value string }
 func ConfiguredSecrets(c *policy.Config) []NamedSecret {
 	var found secretsFound
 	found.headers(c.Provider.HTTPHeaders)
-	found.named(c.Provider.QueryParams)
-	found.named(map[string]string{"base_url": c.Provider.BaseURL})
+	found.parameters(c.Provider.QueryParams)
+	found.address("base_url", c.Provider.BaseURL)
 	found.named(c.Environment.Set)
 	for _, e := range []policy.Exporter{c.OTel.Logs, c.OTel.Traces, c.OTel.Metrics} {
 		found.headers(e.Headers)
-		found.named(map[string]string{"endpoint": e.Endpoint})
+		found.address("endpoint", e.Endpoint)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.MCPServers)) {
 		s := c.MCPServers[name]
 		found.headers(s.HTTPHeaders)
 		found.named(s.Env)
-		found.named(map[string]string{"url": s.URL})
+		found.address("url", s.URL)
 		found.arguments(s.Args)
 	}
 	return found
@@ -45,9 +46,61 @@ func (f *secretsFound) named(values map[string]string) {
 	}
 }
 
+// address finds the password and the parameters of a URL.
+func (f *secretsFound) address(name, text string) {
+	f.named(map[string]string{name: text})
+	u, err := url.Parse(text)
+	if err != nil {
+		return
+	}
+	parameters := map[string]string{}
+	for key := range u.Query() {
+		parameters[key] = u.Query().Get(key)
+	}
+	f.parameters(parameters)
+}
+
+// parameters knows the short names that signatures and keys have in addresses.
+func (f *secretsFound) parameters(values map[string]string) {
+	f.named(values)
+	f.drawn(values)
+	for _, name := range []string{"sig", "code", "signature", "auth"} {
+		if value := values[name]; looksSecret(value) {
+			*f = append(*f, NamedSecret{name, value})
+		}
+	}
+}
+
+// drawn finds values that look as if they were drawn by lot, whatever their name
+// is: long, of one piece, with letters of both cases and digits, or very many
+// digits. Names of machines, versions and media types are not.
+func (f *secretsFound) drawn(values map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value := strings.TrimSpace(values[name])
+		if len(value) < 16 || strings.ContainsAny(value, " \t/;,:@<>(){}\"'") {
+			continue
+		}
+		digits := bytesIn(value, '0', '9')
+		if digits >= 4 && (bytesIn(value, 'A', 'Z') >= 2 && bytesIn(value, 'a', 'z') >= 2 || len(value) >= 20 && digits*3 >= len(value)) {
+			*f = append(*f, NamedSecret{name, value})
+		}
+	}
+}
+
+// bytesIn is how many bytes of text lie in a range.
+func bytesIn(text string, from, to byte) (n int) {
+	for i := range len(text) {
+		if text[i] >= from && text[i] <= to {
+			n++
+		}
+	}
+	return n
+}
+
 // headers knows besides that a credential is the last word of its header.
 func (f *secretsFound) headers(values map[string]string) {
 	f.named(values)
+	f.drawn(values)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if lower := strings.ToLower(name); !strings.Contains(lower, "auth") && !strings.Contains(lower, "cookie") {
 			continue

@@ -19,8 +19,9 @@ func (s *session) attachTelemetry() error {
 		host = ""
 	}
 	o := telemetry.Options{
-		Environment: cfg.Environment, Version: version, Host: host, Originator: s.rt.originator(), SpanAttributes: cfg.SpanAttributes,
-		ResourceAttributes: s.rt.getenv("OTEL_RESOURCE_ATTRIBUTES"), ServiceName: s.rt.getenv("OTEL_SERVICE_NAME"),
+		Environment: cfg.Environment, Version: version, Host: host, Originator: s.rt.originator(), SpanAttributes: s.masked(cfg.SpanAttributes),
+		// What is exported with every record does not pass the log, which masks.
+		ResourceAttributes: s.mask.Mask(s.rt.getenv("OTEL_RESOURCE_ATTRIBUTES")), ServiceName: s.mask.Mask(s.rt.getenv("OTEL_SERVICE_NAME")),
 		TraceParent: parent, TraceState: state,
 		LogUserPrompt: cfg.LogUserPrompt, LogAgentResponses: cfg.LogAgentResponses, LogToolOutput: cfg.LogToolOutput,
 		ToolResultBytes: cfg.ToolResultMaxBytes, FlushTimeout: cfg.FlushTimeout,
@@ -53,6 +54,15 @@ func (s *session) attachTelemetry() error {
 	s.sinks.trace = sink.TraceParent()
 	s.log.Attach(sink)
 	return nil
+}
+
+// masked are attributes without the secrets that are known when the run starts.
+func (s *session) masked(attributes map[string]string) map[string]string {
+	out := make(map[string]string, len(attributes))
+	for k, v := range attributes {
+		out[k] = s.mask.Mask(v)
+	}
+	return out
 }
 
 // readTLS reads the certificate files of one exporter; relative paths are those
