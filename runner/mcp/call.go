@@ -233,10 +233,15 @@ func objectArguments(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, nil
 }
 
+// notSent is the SDK's own code of a request that the transport did not bring to
+// the server, or that something before the server answered, as a proxy does: the
+// rest of the error tells what happened.
+const notSent = -32005
+
 // protocolError reads the server's own refusal of a request.
 func protocolError(err error) (code int64, message string, ok bool) {
 	var e *jsonrpc.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || e.Code == notSent {
 		return 0, "", false
 	}
 	return e.Code, clip(e.Message, maxModelText), true

@@ -176,6 +176,12 @@ func TestHTTPCallsAreBounded(t *testing.T) {
 		t.Errorf("after a time-out: %s", r.Output)
 	}
 	ts.CloseClientConnections()
+	behind := ts.Config.Handler
+	ts.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) })
+	if r := call(t, s, "shout", `{"text":"ok"}`); r.Status != event.Failed || !strings.Contains(string(r.Output), "Bad Gateway") {
+		t.Errorf("a proxy's error: %s", r.Output)
+	}
+	ts.Config.Handler = behind
 	ts.Close()
 	if r := call(t, s, "shout", `{"text":"ok"}`); r.Status != event.Failed {
 		t.Errorf("after the server's end: %s", r.Output)
