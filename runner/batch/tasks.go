@@ -363,6 +363,7 @@ func (r *taskReader) add(t Task, vars map[string]string, template bool) {
 	if path := t.schemaPath(); path != "" && r.o.ReadFile != nil {
 		if b, err := r.o.ReadFile(path); err != nil {
 			r.wrong(t.Line, "output_schema: %v", err)
+			t.OutputSchema = nil // the path is no schema; one mistake is told once
 		} else {
 			t.OutputSchema = b
 		}
