@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -144,12 +145,14 @@ func (b *bundle) check() error {
 	return nil
 }
 
-// accounts are the ids this login answers to: the field and the claim, which
-// should be the same.
+// accounts are the ids this login answers to: the field and the claims of both
+// tokens, which should be the same.
 func (b *bundle) accounts() []string {
 	list := []string{b.account}
-	if id, ok := readJWT(b.idToken); ok && id.account != "" && id.account != b.account {
-		list = append(list, id.account)
+	for _, t := range []Secret{b.idToken, b.access} {
+		if is, _ := readJWT(t); is.account != "" && !slices.Contains(list, is.account) {
+			list = append(list, is.account)
+		}
 	}
 	return list
 }

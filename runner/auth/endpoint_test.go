@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -213,6 +214,10 @@ func TestPartialAnswers(t *testing.T) {
 		{"no id token", map[string]string{"id_token": "-"}, "", []string{"id_token"}, ""},
 		{"bad id token", map[string]string{"id_token": "not-a-jwt"}, "", []string{"id_token"}, "auth_id_token"},
 		{"id token of another account", map[string]string{"id_token": runnertest.IDToken("acct-other-0009")}, ClassAccountChanged, []string{"id_token", "access_token"}, ""},
+		{"access token of another account", map[string]string{"access_token": accessOf("acct-other-0009", "")}, ClassAccountChanged, []string{"id_token", "access_token"}, ""},
+		{"id token of another user", map[string]string{"id_token": loginToken("acct-test-0001", "user-other-0009")}, ClassAccountChanged, []string{"id_token", "access_token"}, ""},
+		{"access token of another user", map[string]string{"access_token": accessOf("", "user-other-0009")}, ClassAccountChanged, []string{"id_token", "access_token"}, ""},
+		{"access token that names the same login", map[string]string{"access_token": accessOf("acct-test-0001", "user-test-0001")}, "", nil, ""},
 		{"no access token", map[string]string{"access_token": "-"}, ClassRefreshBadAnswer, []string{"id_token", "access_token"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -239,6 +244,20 @@ func TestPartialAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// loginToken is a token that names an account and a user, accessOf one that is
+// good for an hour besides.
+func loginToken(account, user string) string { return tokenOf(account, user, nil) }
+
+func accessOf(account, user string) string {
+	return tokenOf(account, user, map[string]any{"exp": time.Now().Add(time.Hour).Unix()})
+}
+
+func tokenOf(account, user string, claims map[string]any) string {
+	all := map[string]any{"https://api.openai.com/auth": map[string]any{"chatgpt_account_id": account, "chatgpt_user_id": user}}
+	maps.Copy(all, claims)
+	return runnertest.JWT(all)
 }
 
 // TestSenselessRotation is the endpoint that would empty a login: it takes the

@@ -12,6 +12,7 @@ import (
 type claims struct {
 	expires time.Time // zero: not said
 	account string    // chatgpt_account_id
+	user    string    // chatgpt_user_id
 	plan    string
 }
 
@@ -38,6 +39,7 @@ func readJWT(token Secret) (c claims, ok bool) {
 	var login map[string]json.RawMessage
 	if json.Unmarshal(body["https://api.openai.com/auth"], &login) == nil {
 		_ = json.Unmarshal(login["chatgpt_account_id"], &c.account) // absent or odd: unknown
+		_ = json.Unmarshal(login["chatgpt_user_id"], &c.user)
 		_ = json.Unmarshal(login["chatgpt_plan_type"], &c.plan)
 	}
 	return c, true

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,7 +233,6 @@ func (c *Credential) remember(l *lock, token Secret, e *Error) {
 
 // examine looks at an answer as a login. What is merely odd is repaired in n.
 func (c *Credential) examine(old *bundle, n *renewed) *Error {
-	was, _ := readJWT(old.access)
 	is, jwt := readJWT(n.access)
 	bad := func(what, hint string) *Error {
 		return &Error{Class: ClassRefreshBadAnswer, Message: "the login could not be refreshed: the token endpoint answered HTTP 200 with " + what, Retryable: true, hint: hint}
@@ -242,25 +242,40 @@ func (c *Credential) examine(old *bundle, n *renewed) *Error {
 		return bad("the access token that was to be replaced", "run again later")
 	case jwt && !is.expires.IsZero() && !c.src.Now().Before(is.expires):
 		return bad("an access token that had already run out", "check the clock of this machine")
-	case was.account != "" && is.account != "" && was.account != is.account:
-		return c.otherAccount(is.account)
+	}
+	if e := c.sameLogin(old, is, old.access, old.idToken); e != nil {
+		return e
 	}
 	if n.idToken.Empty() {
 		return nil
 	}
-	oldID, _ := readJWT(old.idToken)
 	newID, ok := readJWT(n.idToken)
 	if !ok {
 		n.idToken = Secret{}
 		c.src.Emit(event.Notice{Class: "auth_id_token", Message: "the token endpoint sent an id token that is not a JSON web token; the old one was kept"})
 		return nil
 	}
-	want := oldID.account
-	if want == "" {
-		want = old.account
+	return c.sameLogin(old, newID, old.idToken, old.access)
+}
+
+// sameLogin tells whether a new token names another account or user than the
+// login before. The first of the old tokens that names one counts, and for the
+// account then auth.json; what is named nowhere is not compared.
+func (c *Credential) sameLogin(old *bundle, is claims, tokens ...Secret) *Error {
+	var account, user string
+	for _, t := range tokens {
+		was, _ := readJWT(t)
+		account, user = cmp.Or(account, was.account), cmp.Or(user, was.user)
 	}
-	if newID.account != "" && newID.account != want {
-		return c.otherAccount(newID.account)
+	if is.account != "" && is.account != cmp.Or(account, old.account) {
+		return c.otherAccount(is.account)
+	}
+	if is.user != "" && user != "" && is.user != user {
+		return &Error{
+			Class:   ClassAccountChanged,
+			Message: fmt.Sprintf("the token endpoint answered with a login of the user %s, and the run began with %s", suffix(is.user), suffix(user)),
+			hint:    reseedHint,
+		}
 	}
 	return nil
 }
