@@ -347,15 +347,8 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 		return HostDecision{Reason: reason, Rule: rule, Origin: origin}
 	}
 	ruling := p.hostRule(host, method)
-	if ruling != nil && ruling.Level > rules.Allow {
-		reason := fmt.Sprintf("a network rule forbids %s", host)
-		if ruling.Level == rules.Prompt {
-			reason = fmt.Sprintf("a network rule asks for approval of %s, and nobody can be asked", host)
-		}
-		if ruling.Justification != "" {
-			reason += ": " + ruling.Justification
-		}
-		return deny(reason, ruling.Host, ruling.Origin)
+	if d, denied := ruled(host, ruling); denied {
+		return d
 	}
 	if p.networkMode() == "host" {
 		return HostDecision{Allowed: true, Rule: "host network"}
@@ -363,17 +356,10 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 	if !n.Enabled {
 		return deny("the network of commands is off", "sandbox_workspace_write.network_access", p.origins["sandbox_workspace_write.network_access"])
 	}
-	for _, d := range n.DeniedDomains {
-		if domainMatches(d, host) {
-			return deny(host+" is on the list of denied hosts", d, p.domainOrigin(d))
-		}
+	if d, denied := p.listed(host); denied {
+		return d
 	}
 	for _, l := range p.networks {
-		for _, r := range l.review {
-			if domainMatches(r.text, host) {
-				return deny(host+" needs a review, and nobody can be asked", r.text, r.origin())
-			}
-		}
 		if l.hasAllow && !slices.ContainsFunc(l.allow, func(a *node) bool { return allowsDomain(a.text, host, port) }) {
 			return deny(where+" is not a host that requirements allow", "experimental_network", l.originAllow)
 		}
@@ -389,12 +375,59 @@ func (p *Policy) Host(name string, port int, method string) HostDecision {
 	if ruling != nil {
 		return HostDecision{Allowed: true, Rule: ruling.Host, Origin: ruling.Origin}
 	}
-	for _, a := range n.AllowedDomains {
-		if allowsDomain(a, host, port) {
-			return HostDecision{Allowed: true, Rule: a, Origin: p.domainOrigin(a)}
+	// A pattern that names the port goes first: it opens ports that the others do not.
+	for _, named := range []bool{true, false} {
+		for _, a := range n.AllowedDomains {
+			if allowsDomain(a, host, port) && (domainPort(a) != 0) == named {
+				return HostDecision{Allowed: true, Rule: a, Origin: p.domainOrigin(a)}
+			}
 		}
 	}
 	return deny(host+" is not on the list of allowed hosts", "permissions.network.allowed_domains", p.origins["permissions.network.allowed_domains"])
+}
+
+// AddressDenied decides on the address that an allowed name leads to. It is only
+// refused where a rule or a list of denied hosts holds the address itself: a name
+// must not be a way around that.
+func (p *Policy) AddressDenied(addr netip.Addr, method string) (HostDecision, bool) {
+	host := addr.Unmap().String()
+	if d, denied := ruled(host, p.hostRule(host, method)); denied {
+		return d, true
+	}
+	return p.listed(host)
+}
+
+// ruled is what a network rule that does not allow says.
+func ruled(host string, r *rules.NetworkRule) (d HostDecision, denied bool) {
+	if r == nil || r.Level <= rules.Allow {
+		return HostDecision{}, false
+	}
+	reason := fmt.Sprintf("a network rule forbids %s", host)
+	if r.Level == rules.Prompt {
+		reason = fmt.Sprintf("a network rule asks for approval of %s, and nobody can be asked", host)
+	}
+	if r.Justification != "" {
+		reason += ": " + r.Justification
+	}
+	return HostDecision{Reason: reason, Rule: r.Host, Origin: r.Origin}, true
+}
+
+// listed tells whether a host is on a list of hosts that are denied or need a
+// review.
+func (p *Policy) listed(host string) (d HostDecision, denied bool) {
+	for _, d := range p.config.Sandbox.Network.DeniedDomains {
+		if domainMatches(d, host) {
+			return HostDecision{Reason: host + " is on the list of denied hosts", Rule: d, Origin: p.domainOrigin(d)}, true
+		}
+	}
+	for _, l := range p.networks {
+		for _, r := range l.review {
+			if domainMatches(r.text, host) {
+				return HostDecision{Reason: host + " needs a review, and nobody can be asked", Rule: r.text, Origin: r.origin()}, true
+			}
+		}
+	}
+	return HostDecision{}, false
 }
 
 // hostRule is the strictest network rule on a host for the way it is reached.

@@ -89,6 +89,49 @@ func TestHostPorts(t *testing.T) {
 	}
 }
 
+// Where several patterns fit, the one that names the port decides: without it the
+// proxy keeps the port shut.
+func TestHostPortNamedFirst(t *testing.T) {
+	for _, list := range []string{`"a.example", "a.example:8443"`, `"a.example:8443", "a.example"`, `"*", "a.example:8443"`} {
+		p := load(t, map[string]string{"home/config.toml": "[permissions.network]\nenabled = true\nallowed_domains = [" + list + "]\n"})
+		if d := p.Host("a.example", 8443, "CONNECT"); !d.Allowed || d.Rule != "a.example:8443" {
+			t.Errorf("[%s]: %+v", list, d)
+		}
+		if d := p.Host("a.example", 443, "CONNECT"); !d.Allowed || d.Rule == "a.example:8443" {
+			t.Errorf("[%s], another port: %+v", list, d)
+		}
+	}
+}
+
+// An address that is denied is denied behind a name, too; any other is not
+// refused for being on no list.
+func TestAddressDenied(t *testing.T) {
+	const open = "[permissions.network]\nenabled = true\nallowed_domains = [\"*\"]\n"
+	for _, c := range []struct{ name, config, rules, requirements, rule string }{
+		{"list", open + "denied_domains = [\"**.bad.example\", \"198.51.100.7\"]", "", "", "198.51.100.7"},
+		{"list, mapped and with a port", open + "denied_domains = [\"[::ffff:198.51.100.7]:80\"]", "", "", "198.51.100.7"},
+		{"rule", open, "network_rule(host=\"198.51.100.7\", protocol=\"http\", decision=\"deny\")", "", "198.51.100.7"},
+		{"rule that asks", open, "network_rule(host=\"198.51.100.7\", protocol=\"https\", decision=\"prompt\")", "", "198.51.100.7"},
+		{"requirement", open, "", "[experimental_network]\ndenied_domains = [\"198.51.100.7\"]\n", "198.51.100.7"},
+		{"requirement to review", open, "", "[experimental_network]\nreview_domains = [\"198.51.100.7\"]\n", "198.51.100.7"},
+		{"names only", open + "denied_domains = [\"**.bad.example\"]", "", "", ""},
+		{"allowed", strings.Replace(open, "\"*\"", "\"a.example\"", 1), "network_rule(host=\"198.51.100.7\", protocol=\"https\", decision=\"allow\")", "", ""},
+	} {
+		p := load(t, map[string]string{"home/config.toml": c.config, "home/rules/n.rules": c.rules, "etc/requirements.toml": c.requirements})
+		for _, method := range []string{"CONNECT", "", "GET"} {
+			for _, addr := range []string{"198.51.100.7", "::ffff:198.51.100.7"} {
+				d, denied := p.AddressDenied(netip.MustParseAddr(addr), method)
+				if denied != (c.rule != "") || d.Allowed || d.Rule != c.rule || denied && d.Reason == "" {
+					t.Errorf("%s, %q %s: %v %+v", c.name, method, addr, denied, d)
+				}
+			}
+			if d, denied := p.AddressDenied(netip.MustParseAddr("198.51.100.8"), method); denied {
+				t.Errorf("%s: its neighbour: %+v", c.name, d)
+			}
+		}
+	}
+}
+
 // FuzzHost: a host that is let through is on the list, and never one that is
 // denied; addresses are only let through as they are written.
 func FuzzHost(f *testing.F) {

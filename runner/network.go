@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,11 @@ func (r *run) startEgress(conf *Confinement) {
 func ServeEgress(p *policy.Policy, listener net.Listener, log func(egress.Outcome)) (stop func(context.Context) error) {
 	network := p.Config().Sandbox.Network
 	decide := func(host string, port int, method string) egress.Decision { return decideHost(p, host, port, method) }
-	proxy := egress.New(egress.Options{Decide: decide, Log: log, Limited: network.Mode == "limited", AllowLocal: network.AllowLocal})
+	denies := func(addr netip.Addr, _ int, method string) (egress.Decision, bool) {
+		d, denied := p.AddressDenied(addr, ruleMethod(method))
+		return egress.Decision{Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}, denied
+	}
+	proxy := egress.New(egress.Options{Decide: decide, Denies: denies, Log: log, Limited: network.Mode == "limited", AllowLocal: network.AllowLocal})
 	served := make(chan error, 1)
 	go func() { served <- proxy.Serve(listener) }()
 	return func(ctx context.Context) error {
@@ -41,15 +46,21 @@ func ServeEgress(p *policy.Policy, listener net.Listener, log func(egress.Outcom
 }
 
 func decideHost(p *policy.Policy, host string, port int, method string) egress.Decision {
-	if method == egress.SOCKS5 {
-		method = "" // policy's word: rules allow protocols, and this could carry any
-	}
-	d := p.Host(host, port, method)
+	d := p.Host(host, port, ruleMethod(method))
 	out := egress.Decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin}
 	if pattern, err := egress.ParsePattern(d.Rule); err == nil {
 		out.PortNamed = pattern.PortNamed() && pattern.Match(host, port)
 	}
 	return out
+}
+
+// ruleMethod is policy's word for a method: rules allow protocols, and SOCKS
+// could carry any.
+func ruleMethod(method string) string {
+	if method == egress.SOCKS5 {
+		return ""
+	}
+	return method
 }
 
 // listenerClosed drops the error that closing a listener causes by itself.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,16 +62,80 @@ func whyNot(a netip.Addr, allowLocal bool) string {
 	return "no address"
 }
 
+// ownAddresses are the addresses that the machine has on its networks. A public
+// one is as good as loopback to reach a service that listens on all of them. What
+// is put on the loopback device does not count: special has what belongs there,
+// and test rigs put a whole internet on it.
+func ownAddresses() ([]netip.Addr, error) {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	own := addresses(list)
+	for _, d := range devices {
+		if d.Flags&net.FlagLoopback == 0 {
+			continue
+		}
+		list, err := d.Addrs()
+		if err != nil {
+			return nil, err
+		}
+		at := addresses(list)
+		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return slices.Contains(at, a) })
+	}
+	return own, nil
+}
+
+func addresses(list []net.Addr) (out []netip.Addr) {
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if addr, ok := netip.AddrFromSlice(n.IP); ok {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out
+}
+
 // refusedError is a name that leads where it must not.
-type refusedError struct{ addr, what string }
+type refusedError struct {
+	addr, what string
+	by         Decision // of Options.Denies, if that refused it
+}
 
 func (e *refusedError) Error() string {
 	return fmt.Sprintf("it resolves to %s, %s", e.addr, e.what)
 }
 
+// mayDial checks an address that is about to be dialled.
+func (p *Proxy) mayDial(a netip.Addr, port int, method string) *refusedError {
+	what := whyNot(a, p.o.AllowLocal)
+	a = a.Unmap()
+	if what == "" && !p.o.AllowLocal {
+		if own, err := p.own(); err != nil {
+			what = "which may be an address of this machine: its addresses cannot be listed"
+		} else if slices.Contains(own, a) {
+			what = "an address of this machine"
+		}
+	}
+	if what != "" {
+		return &refusedError{addr: a.String(), what: what}
+	}
+	if p.o.Denies != nil {
+		if d, denied := p.o.Denies(a, port, method); denied {
+			return &refusedError{a.String(), "and " + d.Reason, d}
+		}
+	}
+	return nil
+}
+
 // dial resolves host and connects to it. Each address is checked when it is
 // about to be dialled, so it does not matter what another lookup would say.
-func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, error) {
+func (p *Proxy) dial(ctx context.Context, host string, port int, method string) (net.Conn, error) {
 	var mu sync.Mutex
 	var refused *refusedError
 	d := net.Dialer{
@@ -81,11 +146,11 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 			if err != nil || !strings.HasPrefix(network, "tcp") {
 				return fmt.Errorf("%s %s is not an address that can be dialled", network, address)
 			}
-			if what := whyNot(at.Addr(), p.o.AllowLocal); what != "" {
+			if e := p.mayDial(at.Addr(), port, method); e != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				refused = &refusedError{at.Addr().String(), what}
-				return refused
+				refused = e
+				return e
 			}
 			return nil
 		},

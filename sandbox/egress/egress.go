@@ -14,7 +14,8 @@
 //     written.
 //   - A name is resolved once, and the address that is really dialled is
 //     checked: loopback, private, link-local, metadata and other special
-//     addresses are refused, so that no name can be bound to them afterwards.
+//     addresses, and those of this machine, are refused, so that no name can be
+//     bound to them afterwards.
 //   - Tunnels lead to port 443 and plain requests to port 80, unless the rule
 //     names the port.
 //   - On port 443 the client must speak TLS and ask for the name it was allowed
@@ -37,6 +38,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -78,12 +80,17 @@ type Options struct {
 	// Decide is asked about every connection with a valid name: lower case,
 	// without a trailing dot. It may be called concurrently. Nil refuses all.
 	Decide func(host string, port int, method string) Decision
+	// Denies is asked about the address that a name leads to, right before it is
+	// dialled: a list of denied hosts may hold addresses. It may be called
+	// concurrently. Nil denies none.
+	Denies func(addr netip.Addr, port int, method string) (Decision, bool)
 	// Log gets every connection, refused or not; never concurrently.
 	Log func(Outcome)
 	// Limited allows plain GET, HEAD and OPTIONS requests without a body, and no
 	// tunnel.
 	Limited bool
-	// AllowLocal lets names lead to loopback and private addresses of the host.
+	// AllowLocal lets names lead to loopback and private addresses, and to the
+	// public ones that this machine has.
 	AllowLocal bool
 	// Resolver resolves names (nil: the system's).
 	Resolver *net.Resolver
@@ -131,6 +138,7 @@ type Proxy struct {
 	slots chan struct{}
 	wg    sync.WaitGroup
 	tally tally
+	own   func() ([]netip.Addr, error) // ownAddresses, but in tests
 
 	mu     sync.Mutex
 	closed bool                   // guarded by mu
@@ -145,7 +153,7 @@ func New(o Options) *Proxy {
 			return Decision{Reason: "no host is allowed"}
 		}
 	}
-	p := &Proxy{o: o, slots: make(chan struct{}, o.Connections), open: map[io.Closer]struct{}{}}
+	p := &Proxy{o: o, slots: make(chan struct{}, o.Connections), open: map[io.Closer]struct{}{}, own: ownAddresses}
 	p.tally.log = o.Log
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p

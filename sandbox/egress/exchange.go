@@ -98,11 +98,14 @@ func (x *exchange) admit(host string, port, usual int) bool {
 func (x *exchange) connect(ctx context.Context) (net.Conn, error) {
 	// Dialling has its own bound; the client may wait for it.
 	x.deadline(x.p.o.DialTime + x.p.o.HeaderTime)
-	conn, err := x.p.dial(ctx, x.out.Host, x.out.Port)
+	conn, err := x.p.dial(ctx, x.out.Host, x.out.Port, x.out.Method)
 	if err != nil {
 		var refused *refusedError
 		if errors.As(err, &refused) {
 			x.out.Addr = refused.addr
+			if refused.by.Rule != "" {
+				x.out.Rule, x.out.Origin = refused.by.Rule, refused.by.Origin
+			}
 			x.refuse(refused.Error())
 		} else {
 			x.fail(err)
