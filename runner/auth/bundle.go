@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -155,6 +156,13 @@ func (b *bundle) accounts() []string {
 		}
 	}
 	return list
+}
+
+// user is the id of the person whose login this is, "" if no token names it.
+func (b *bundle) user() string {
+	id, _ := readJWT(b.idToken)
+	access, _ := readJWT(b.access)
+	return cmp.Or(id.user, access.user)
 }
 
 // renewed is an answer of the token endpoint; empty secrets were not sent.

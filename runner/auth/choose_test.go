@@ -226,6 +226,7 @@ func TestRestrictions(t *testing.T) {
 		{"requirement: methods", openAI, nil, chatgptFile("a"), func(s *Sources) { s.AllowedMethods = []string{"api"} }, ClassForbiddenLogin},
 		{"requirement: no method at all", openAI, key, "", func(s *Sources) { s.AllowedMethods = []string{} }, ClassForbiddenLogin},
 		{"requirement: workspaces", openAI, nil, chatgptFile("a"), func(s *Sources) { s.AllowedWorkspaces = []string{"a"} }, ""},
+		{"the access token tells another workspace", openAI, nil, strings.Replace(chatgptFile("a"), runnertest.JWT(map[string]any{"exp": farFuture, "n": 1}), accessOf("b", ""), 1), func(s *Sources) { s.ForcedWorkspaces = []string{"a"} }, ClassForbiddenWorkspace},
 		{"requirement: no workspace at all", openAI, nil, chatgptFile("a"), func(s *Sources) { s.AllowedWorkspaces = []string{} }, ClassForbiddenWorkspace},
 		{"both lists must admit it", openAI, nil, chatgptFile("a"), func(s *Sources) { s.ForcedWorkspaces, s.AllowedWorkspaces = []string{"a"}, []string{"b"} }, ClassForbiddenWorkspace},
 	} {

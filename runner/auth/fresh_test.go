@@ -176,6 +176,10 @@ func TestRefusedFailures(t *testing.T) {
 		{"transient", func(r *rig) { r.tokens.Always(runnertest.TokenAnswer{Status: 502}) }, ClassRefreshUnavailable},
 		{"senseless", func(r *rig) { r.tokens.Always(runnertest.TokenAnswer{Status: 200, Body: "{}"}) }, ClassRefreshBadAnswer},
 		{"other account", func(r *rig) { r.write([]byte(chatgptFile("acct-other"))) }, ClassAccountChanged},
+		{"other user of the same account", func(r *rig) {
+			other := loginToken("acct-test-0001", "user-other-0009")
+			r.write([]byte(strings.Replace(r.read(), runnertest.IDToken("acct-test-0001"), other, 1)))
+		}, ClassAccountChanged},
 		{"a key instead", func(r *rig) { r.write([]byte(apiKeyFile)) }, ClassAccountChanged},
 		{"logged out", func(r *rig) { r.write(nil) }, ClassCorrupt},
 		{"no refresh token", func(r *rig) {

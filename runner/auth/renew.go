@@ -167,7 +167,10 @@ func (c *Credential) renewLocked(f *flight, l *lock, r renewal, said *event.Auth
 // reload takes the login that auth.json holds now. done means that it is
 // another one than before and good enough for the renewal.
 func (c *Credential) reload(b *bundle, r renewal) (done bool, e *Error) {
-	if b.mode != fileChatGPT && b.mode != fileExternal || b.account != c.account {
+	c.mu.Lock()
+	was, is := c.login.bundle.user(), b.user()
+	c.mu.Unlock()
+	if b.mode != fileChatGPT && b.mode != fileExternal || b.account != c.account || was != "" && is != "" && was != is {
 		return false, &Error{
 			Class:   ClassAccountChanged,
 			Message: fmt.Sprintf("%s no longer holds the login that the run began with: somebody logged out or signed in to another account", c.store.path),
