@@ -124,7 +124,23 @@ func (x *exchange) harmless(req *http.Request) bool {
 		x.refuse("the network is in limited mode, which allows no request with a body")
 		return false
 	}
+	for name := range req.Header {
+		if overridesMethod(name) {
+			x.refuse("the network is in limited mode, and " + printable(name, 40) + " would make another request of it")
+			return false
+		}
+	}
 	return true
+}
+
+// overridesMethod tells whether servers take the method of a request from a
+// field of this name. Many read an underscore as a dash.
+func overridesMethod(name string) bool {
+	switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
+	case "x-http-method-override", "x-http-method", "x-method-override":
+		return true
+	}
+	return false
 }
 
 // exchangePlain sends the request on and the response back.

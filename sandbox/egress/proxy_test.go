@@ -243,6 +243,9 @@ func TestLimited(t *testing.T) {
 		{"DELETE http://ok.test:%s/ HTTP/1.1\r\nHost: x\r\n\r\n", false},
 		{"GET http://ok.test:%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na", false},
 		{"GET http://ok.test:%s/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", false},
+		{"GET http://ok.test:%s/ HTTP/1.1\r\nHost: x\r\nX-HTTP-Method-Override: DELETE\r\n\r\n", false},
+		{"GET http://ok.test:%s/ HTTP/1.1\r\nHost: x\r\nx_http_method: POST\r\n\r\n", false},
+		{"OPTIONS http://ok.test:%s/ HTTP/1.1\r\nHost: x\r\nX-Method-Override: PUT\r\n\r\n", false},
 		{"CONNECT ok.test:%s HTTP/1.1\r\n\r\n", false},
 	} {
 		request := fmt.Sprintf(c.request, p)
