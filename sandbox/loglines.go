@@ -155,7 +155,7 @@ func (l *LogWriter) emit(r rune) {
 		l.hashes++
 	case r == '#':
 		l.hashes, l.word = 1, false
-	case l.hashes >= 2 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)):
+	case l.hashes >= 2 && (unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("-_.", r)):
 		l.word = true
 	default:
 		l.hashes, l.word = 0, false

@@ -74,6 +74,10 @@ func (x *exchange) admit(host string, port, usual int) bool {
 		x.refuse(err.Error())
 		return false
 	}
+	if port < 1 || port > 65535 { // SOCKS sends any number
+		x.refuse(fmt.Sprintf("%d is no port", port))
+		return false
+	}
 	tunnel := x.out.Method == Connect || x.out.Method == SOCKS5
 	d := x.p.o.Decide(name, port, x.out.Method)
 	x.out.Decision = d
