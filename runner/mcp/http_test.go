@@ -175,13 +175,13 @@ func TestHTTPCallsAreBounded(t *testing.T) {
 	if r := call(t, s, "shout", `{"text":"ok"}`); r.Status != event.Completed {
 		t.Errorf("after a time-out: %s", r.Output)
 	}
-	ts.CloseClientConnections()
 	behind := ts.Config.Handler
 	ts.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) })
 	if r := call(t, s, "shout", `{"text":"ok"}`); r.Status != event.Failed || !strings.Contains(string(r.Output), "Bad Gateway") {
 		t.Errorf("a proxy's error: %s", r.Output)
 	}
 	ts.Config.Handler = behind
+	ts.CloseClientConnections()
 	ts.Close()
 	if r := call(t, s, "shout", `{"text":"ok"}`); r.Status != event.Failed {
 		t.Errorf("after the server's end: %s", r.Output)
