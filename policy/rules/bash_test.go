@@ -2,6 +2,7 @@ package rules
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand"
 	"os"
@@ -39,7 +40,10 @@ func TestAgainstBash(t *testing.T) {
 		if !runs(t, bash, script, bin, mark) {
 			continue
 		}
-		if ran++; d.Level != Forbidden {
+		ran++
+		// Once more, alone: something that an earlier script left behind may have
+		// made the mark.
+		if d.Level != Forbidden && runsAgain(t, bash, script, bin, mark) {
 			t.Errorf("bash runs uname in %q, which is %v: read as %q", script, d.Level, d.Commands)
 		}
 	}
@@ -63,6 +67,16 @@ func runs(t *testing.T, bash, script, bin, mark string) bool {
 		return false
 	}
 	return os.Remove(mark) == nil
+}
+
+// runsAgain is runs, once nothing is left of the scripts before.
+func runsAgain(t *testing.T, bash, script, bin, mark string) bool {
+	t.Helper()
+	time.Sleep(time.Second)
+	if err := os.Remove(mark); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return runs(t, bash, script, bin, mark)
 }
 
 // generator makes scripts.
