@@ -108,13 +108,15 @@ service:
 Y
 for way in 'otlp-http json' 'otlp-http binary' 'otlp-grpc'; do
   read -r kind protocol <<<"$way"
+  : >"$work/taken"
+  : >"$work/collector.log" # emptied here: the one before has said that it is ready
   "$tools/collector" --config "file:$work/collector.yaml" >"$work/taken" 2>"$work/collector.log" &
   real=$!
   collectors+=("$real")
   for _ in $(seq 300); do grep -q 'Everything is ready' "$work/taken" "$work/collector.log" && break; sleep 0.1; done
   server=HTTP
   [ "$kind" = otlp-http ] || server=GRPC
-  address=$(grep -h "Starting $server server" "$work/taken" "$work/collector.log" | grep -o '127.0.0.1:[0-9]*' | head -n1)
+  address=$(grep -h "Starting $server server" "$work/taken" "$work/collector.log" | grep -o '127.0.0.1:[0-9]*' | head -n1) || true
   [ -n "$address" ] || { tail -5 "$work/collector.log"; fail "the Collector did not start"; }
   to="{ $kind = { endpoint = \"http://$address\"${protocol:+, protocol = \"$protocol\"} } }"
   git -C "$work/repo" checkout -q -- .
