@@ -53,9 +53,9 @@ func (f *secretsFound) address(name, text string) {
 	if err != nil {
 		return
 	}
-	parameters := map[string]string{}
-	for key := range u.Query() {
-		parameters[key] = u.Query().Get(key)
+	query, parameters := u.Query(), map[string]string{}
+	for key := range query {
+		parameters[key] = query.Get(key)
 	}
 	f.parameters(parameters)
 }

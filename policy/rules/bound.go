@@ -35,32 +35,23 @@ func within(thread *starlark.Thread, f func()) (broken string) {
 		defer close(done)
 		f()
 	}()
-	first := time.NewTimer(lookEvery)
-	defer first.Stop()
-	select {
-	case <-done:
-		return ""
-	case <-first.C:
-	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for broken == "" {
+		select {
+		case <-done:
+			return ""
+		case <-tick.C:
+		}
 		switch {
 		case heapInUse() > before+maxHeap:
 			broken = fmt.Sprintf("the file takes more than %d MiB of memory", maxHeap>>20)
 		case time.Since(begun) > maxTime:
 			broken = fmt.Sprintf("the file does not end: it takes more than %s", maxTime)
 		}
-		if broken != "" {
-			thread.Cancel(broken)
-			return broken
-		}
-		select {
-		case <-done:
-			return ""
-		case <-tick.C:
-		}
 	}
+	thread.Cancel(broken)
+	return broken
 }
 
 // heapInUse is the memory of live and not yet collected objects. Reading it does

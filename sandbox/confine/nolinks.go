@@ -57,8 +57,3 @@ func walkNoLinks(dir int, name string) (int, error) {
 	}
 	return cur, nil
 }
-
-// Below tells whether name is dir or lies in it.
-func Below(name, dir string) bool {
-	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
-}
