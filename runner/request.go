@@ -142,15 +142,15 @@ func (r *run) newRequest(purpose string, withTools bool) model.Request {
 		Schema: r.schemaJSON(), CacheKey: r.Thread.ID, Purpose: purpose,
 		Metadata: r.metadata(purpose), Headers: r.headers(), Emit: r.log.Emit,
 	}
-	if r.request == 0 && r.Mode != "agent" {
-		// What started the run is not needed again, and the model takes its time.
-		req.Sent = r.box.Rest
-	}
 	if withTools {
 		req.Tools = r.tools.specs
 	}
 	return req
 }
+
+// restAfter is how long the model may think before the run gives back memory that
+// it does not need meanwhile: what it has to map again costs milliseconds.
+const restAfter = 250 * time.Millisecond
 
 // stream reads one response to its terminal event. What a broken attempt had
 // yielded is void: nothing of it reaches the log, the history or a tool.
@@ -159,6 +159,10 @@ func (r *run) stream(ctx context.Context, req model.Request) (*model.Response, e
 	r.state.broken = nil
 	r.progress("waiting for %s (request %d)", req.Model, r.request)
 	var started bool
+	if r.Mode != "agent" {
+		rest := time.AfterFunc(restAfter, r.box.Rest)
+		defer rest.Stop()
+	}
 	for d, err := range r.Model.Stream(ctx, req) {
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {

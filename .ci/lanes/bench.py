@@ -32,6 +32,7 @@ class Model(scripted.Handler):
         n = s.count
         s.count += 1
         if s.watch and s.process:
+            time.sleep(0.5)  # a model thinks
             s.pss = max(s.pss, scripted.pss([s.process.pid]))
         if n < s.calls:
             self.send(scripted.response(n, scripted.call(n, s.command)))

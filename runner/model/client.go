@@ -9,7 +9,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -330,9 +329,6 @@ func (c *Client) post(ctx context.Context, k *call) (*http.Response, *failure) {
 	path, accept := "responses", "text/event-stream"
 	if k.compact {
 		path, accept = "responses/compact", "application/json"
-	}
-	if k.Sent != nil {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { k.Sent() }})
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.JoinPath(path).String(), bytes.NewReader(k.body))
 	if err != nil {

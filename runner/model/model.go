@@ -38,9 +38,6 @@ type Request struct {
 	// Emit takes the records of this request instead of Options.Emit: a sub-agent
 	// has a log of its own. Nil leaves them there.
 	Emit func(event.Event)
-	// Sent is called each time the request has been written to a service, from a
-	// goroutine of the connection, which it must not keep. May be nil.
-	Sent func()
 }
 
 // Delta is one step of a response. Exactly one field is set.

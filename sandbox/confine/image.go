@@ -3,7 +3,10 @@
 package confine
 
 import (
+	"bufio"
 	"bytes"
+	"io"
+	"iter"
 	"os"
 	"strconv"
 
@@ -19,34 +22,40 @@ import (
 func ReleaseImage() {
 	// smaps and not maps: only it tells whether a mapping has pages of its own,
 	// which would be lost.
-	b, err := os.ReadFile("/proc/self/smaps")
+	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return
 	}
-	for start, size := range cleanImage(b) {
+	defer func() { _ = f.Close() }()
+	for start, size := range cleanImage(f) {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, size, unix.MADV_DONTNEED)
 	}
 }
 
 // cleanImage lists the mappings of files that nothing was written to and nothing
-// can be written to, as start and size in bytes, by the text of smaps.
-func cleanImage(smaps []byte) map[uintptr]uintptr {
-	out := map[uintptr]uintptr{}
-	var start, size uintptr
-	for line := range bytes.Lines(smaps) {
-		f := bytes.Fields(line)
-		switch {
-		case len(f) < 2:
-		case bytes.HasSuffix(f[0], []byte(":")):
-			// The pages that are not the file's any more.
-			if size > 0 && string(f[0]) == "Anonymous:" && string(f[1]) == "0" {
-				out[start] = size
+// can be written to, as start and size in bytes, by the text of smaps, as far as
+// it can be read. It keeps no memory worth mentioning: it is asked at each wait.
+func cleanImage(smaps io.Reader) iter.Seq2[uintptr, uintptr] {
+	return func(yield func(start, size uintptr) bool) {
+		lines := bufio.NewReaderSize(smaps, 8<<10)
+		var start, size uintptr
+		for {
+			line, err := lines.ReadSlice('\n')
+			if err != nil {
+				return
 			}
-		default:
-			start, size = fileMapping(f)
+			pages, isPages := bytes.CutPrefix(line, []byte("Anonymous:"))
+			switch {
+			case isPages:
+				// The pages that are not the file's any more.
+				if size > 0 && string(bytes.TrimSpace(pages)) == "0 kB" && !yield(start, size) {
+					return
+				}
+			case line[0] < 'A' || line[0] > 'Z': // an address; what is said of it begins with a capital
+				start, size = fileMapping(bytes.Fields(line))
+			}
 		}
 	}
-	return out
 }
 
 // fileMapping reads the first line of a mapping. The size is 0 when it can be

@@ -5,6 +5,7 @@ package confine
 import (
 	"maps"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -30,7 +31,7 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 `
 	want := map[uintptr]uintptr{0x400000: 0x7e5000, 0xbe5000: 0x111b000}
-	if got := cleanImage([]byte(smaps)); !maps.Equal(got, want) {
+	if got := maps.Collect(cleanImage(strings.NewReader(smaps))); !maps.Equal(got, want) {
 		t.Errorf("%#x, not %#x", got, want)
 	}
 }
