@@ -45,11 +45,16 @@ func (e *OutputError) Error() string { return fmt.Sprintf("report %q: %s", e.Arg
 
 // Hint lists what can be asked for.
 func (e *OutputError) Hint() string {
+	return "formats are " + strings.Join(FormatNames(), ", ")
+}
+
+// FormatNames lists the formats, as they are written in FORMAT=PATH.
+func FormatNames() []string {
 	names := make([]string, 0, len(formats))
 	for _, f := range formats {
 		names = append(names, f.Name)
 	}
-	return "formats are " + strings.Join(names, ", ")
+	return names
 }
 
 // Format is one kind of report file.

@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/nightshift-ci/nightshift/cmd/nightshift/early"
+	"github.com/nightshift-ci/nightshift/report"
 )
 
 // completionCmd prints a completion script made from the grammar.
@@ -27,7 +28,7 @@ func (c *completionCmd) Run(rt *runtime) error {
 	case "bash":
 		out = bashCompletion(at)
 	case "zsh":
-		out = "#compdef nightshift codex\nautoload -U +X bashcompinit && bashcompinit\n" + bashCompletion(at)
+		out = zshCompletion(at)
 	case "fish":
 		out = fishCompletion(at)
 	}
@@ -38,10 +39,11 @@ func (c *completionCmd) Run(rt *runtime) error {
 // point is one place of a command line: the command words so far and what may
 // follow them.
 type point struct {
-	path  string // "", "exec", "policy check"
-	help  string
-	next  []string // commands, or the values of an argument
-	flags []*kong.Flag
+	path    string // "", "exec", "policy check"
+	aliases []string
+	help    string
+	next    []string // commands, or the values of an argument
+	flags   []*kong.Flag
 }
 
 // points lists every command of the grammar, the program itself first. A command
@@ -51,7 +53,7 @@ func points(root *kong.Node) []point {
 	var out []point
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
-		p := point{path: path, help: n.Help, flags: shown(n)}
+		p := point{path: path, aliases: n.Aliases, help: n.Help, flags: shown(n)}
 		if n.DefaultCmd != nil {
 			p.flags = append(p.flags, shown(n.DefaultCmd)...)
 		}
@@ -112,6 +114,12 @@ func values(f *kong.Flag) []string {
 		return []string{"auto", "always", "never"}
 	case "log-level":
 		return []string{"off", "error", "warn", "info", "debug", "trace"}
+	case "report":
+		var list []string
+		for _, name := range report.FormatNames() {
+			list = append(list, name+"=")
+		}
+		return list
 	case "fail-on":
 		return []string{"critical", "high", "medium", "low"}
 	}
@@ -142,28 +150,42 @@ func valued(at []point) (all []string, fixed map[string][]string) {
 	return slices.Compact(all), fixed
 }
 
+// bashCompletion walks the words before the cursor: opt is the option whose value
+// comes next, last the option that came last. Bash makes words of its own of "="
+// and of what is around it; zsh hands on --flag=value as one word.
 func bashCompletion(at []point) string {
 	all, fixed := valued(at)
-	var known []string
+	var known, alias []string
 	for _, p := range at[1:] {
 		known = append(known, fmt.Sprintf("%q", " "+p.path))
+		for _, a := range p.aliases {
+			alias = append(alias, a+") w="+p.path+" ;;")
+		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `_nightshift() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd="" skip="" next="" flags="" w
-  case "$prev" in "=") prev=${COMP_WORDS[COMP_CWORD-2]} ;; esac
-  case "$cur" in "=") cur="" ;; esac
-  for w in "${COMP_WORDS[@]:1:$((COMP_CWORD-1))}"; do
-    case "$w" in "=") skip=1; continue ;; esac
-    if [ -n "$skip" ]; then skip=""; continue; fi
+  local cur=${COMP_WORDS[COMP_CWORD]} cmd="" opt="" last="" next="" flags="" glued="" w
+  case "$cur" in "=") cur="" glued="=" ;; esac
+  for w in "${COMP_WORDS[@]:1:$((COMP_CWORD-1))}" $glued; do
     case "$w" in
-      %s) skip=1 ;;
-      -*) ;;
-      *) case "$cmd $w" in %s) cmd="$cmd $w" ;; esac ;;
+      "=") opt=${opt:-${last:+=}}; continue ;;
+    esac
+    if [ -n "$opt" ]; then opt=""; continue; fi
+    case "$w" in
+      --) return ;;
+      %s) opt=$w last=$w ;;
+      -*) last=$w ;;
+      *)
+        case "$w" in %s esac
+        last=""; case "$cmd $w" in %s) cmd="$cmd $w" ;; esac ;;
     esac
   done
+  glued=""
+  case "$opt$cur" in
+    --*=*) if [ -z "$opt" ]; then opt=${cur%%%%=*}; glued=$opt=; cur=${cur#*=}; fi ;;
+  esac
   case "$cmd" in
-`, strings.Join(all, "|"), strings.Join(known, "|"))
+`, strings.Join(all, "|"), strings.Join(alias, " "), strings.Join(known, "|"))
 	for _, p := range at {
 		var flags []string
 		for _, f := range p.flags {
@@ -175,11 +197,15 @@ func bashCompletion(at []point) string {
 		}
 		fmt.Fprintf(&b, "    %q) next=%q flags=%q ;;\n", path, strings.Join(p.next, " "), strings.Join(append(flags, "--help"), " "))
 	}
-	b.WriteString("  esac\n  COMPREPLY=()\n  case \"$prev\" in\n")
+	b.WriteString("  esac\n  COMPREPLY=()\n  case \"$opt\" in\n")
 	for _, list := range sortedKeys(fixed) {
-		fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", strings.Join(fixed[list], "|"), list)
+		more := ""
+		if strings.HasSuffix(list, "=") { // the value goes on; zsh has no compopt
+			more = `compopt -o nospace 2>/dev/null; `
+		}
+		fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -P \"$glued\" -W %q -- \"$cur\")); %sreturn ;;\n", strings.Join(fixed[list], "|"), list, more)
 	}
-	fmt.Fprintf(&b, `    %s) return ;;
+	b.WriteString(`    ?*) return ;;
   esac
   case "$cur" in
     -*) COMPREPLY=($(compgen -W "$flags" -- "$cur")) ;;
@@ -187,8 +213,18 @@ func bashCompletion(at []point) string {
   esac
 }
 complete -o default -F _nightshift nightshift codex
-`, strings.Join(all, "|"))
+`)
 	return b.String()
+}
+
+// zshCompletion is that of bash below zsh's own bridge. It works sourced and as a
+// file _nightshift of the fpath, whose first use must complete, too.
+func zshCompletion(at []point) string {
+	return `#compdef nightshift codex
+(( $+functions[compdef] )) || { autoload -U compinit && compinit; }
+autoload -U +X bashcompinit && bashcompinit
+` + bashCompletion(at) + `if [[ $zsh_eval_context == *loadautofunc* ]]; then _bash_complete -o default -F _nightshift; fi
+`
 }
 
 func sortedKeys(m map[string][]string) []string {
@@ -206,7 +242,13 @@ func fishCompletion(at []point) string {
 		help[p.path] = p.help
 	}
 	var b strings.Builder
-	b.WriteString("function __nightshift_at\n  set -l cmd\n  for w in (commandline -opc)[2..-1]\n    switch (string join -- ' ' $cmd $w)\n      case")
+	b.WriteString("function __nightshift_at\n  set -l cmd\n  for w in (commandline -opc)[2..-1]\n    switch $w\n      case --\n        echo after\n        return\n")
+	for _, p := range at {
+		for _, a := range p.aliases {
+			b.WriteString("      case " + a + "\n        set w " + p.path + "\n")
+		}
+	}
+	b.WriteString("    end\n    switch (string join -- ' ' $cmd $w)\n      case")
 	for _, p := range at[1:] {
 		b.WriteString(" " + fishQuote(p.path))
 	}
@@ -229,8 +271,12 @@ func fishCompletion(at []point) string {
 				if !f.IsBool() {
 					b.WriteString(" -r")
 				}
-				if v := values(f); v != nil {
-					b.WriteString(" -f -a " + fishQuote(strings.Join(v, " ")))
+				v := values(f)
+				if v != nil && !strings.HasSuffix(v[0], "=") { // else a file may follow
+					b.WriteString(" -f")
+				}
+				if v != nil {
+					b.WriteString(" -a " + fishQuote(strings.Join(v, " ")))
 				}
 				b.WriteString(" -d " + fishQuote(f.Help) + "\n")
 			}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -245,7 +247,10 @@ done
 		{`nightshift policy check --shell`, "--shell --shell-path"}, {`nightshift batch --ta`, "--tasks"},
 		{`nightshift exec -s work`, "workspace-write"}, {`nightshift exec --sandbox = read`, "read-only"}, {`nightshift -c a=b exec --js`, "--json"},
 		{`nightshift exec -o policy --verify-`, "--verify-rounds"}, {`nightshift exec --report-dir ""`, ""}, {`nightshift completion z`, "zsh"},
-		{`nightshift review --fail-on hi`, "high"},
+		{`nightshift review --fail-on hi`, "high"}, {`codex e resume --la`, "--last"}, {`codex e --color =`, "auto always never"},
+		{`nightshift exec --report ht`, "html="}, {`nightshift exec --report = html = re`, ""}, {`nightshift exec -c model = re`, ""},
+		{`nightshift exec --report = html = a re`, "resume review"}, {`nightshift exec --json = true re`, "resume review"},
+		{`nightshift exec -- re`, ""}, {`nightshift exec --sandbox=read`, "--sandbox=read-only"}, {`nightshift exec --report-dir=re`, ""},
 	}
 	args := []string{"-c", script, "bash"}
 	for _, c := range cases {
@@ -271,6 +276,53 @@ done
 				}
 			}
 		}
+	}
+}
+
+// The other shells say the same, on machines that have them.
+func TestCompletionOfOtherShells(t *testing.T) {
+	onlyText(t)
+	at := points(grammarOf(t).Model.Node)
+	cases := [][2]string{{`codex exec resume --la`, "--last"}, {`nightshift e --js`, "--json"}, {`nightshift policy ch`, "check"},
+		{`nightshift exec --sandbox=w`, "--sandbox=workspace-write"}, {`nightshift exec -s w`, "workspace-write"}, {`nightshift exec --report ht`, "html="}}
+	shells := map[string]string{
+		"fish": fishCompletion(at) + "for line in $argv; complete -C $line | string replace -r '\\t.*' '' | string join ' '; end; true\n",
+		"zsh": zshCompletion(at) + `for line in "$@"; do
+  COMP_WORDS=(${=line}) COMP_CWORD=$(( ${#COMP_WORDS} - 1 ))
+  compgen -F _nightshift -- "" > "$HOME/got"
+  echo ${(M)${(f)"$(<$HOME/got)"}:#${COMP_WORDS[-1]}*}
+done
+`,
+	}
+	for shell, script := range shells {
+		t.Run(shell, func(t *testing.T) {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skip(err)
+			}
+			home := t.TempDir()
+			file := filepath.Join(home, "script")
+			if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := map[string][]string{"fish": {"--no-config", file}, "zsh": {"-f", file}}[shell]
+			for _, c := range cases {
+				args = append(args, c[0])
+			}
+			cmd := exec.Command(path, args...)
+			cmd.Dir = home
+			cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			got := strings.Split(string(out), "\n")
+			for i, c := range cases {
+				if i >= len(got) || strings.TrimSpace(got[i]) != c[1] {
+					t.Errorf("%s: %q, want %q", c[0], got, c[1])
+				}
+			}
+		})
 	}
 }
 

@@ -22,7 +22,7 @@ func (manCmd) Run(rt *runtime) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH NIGHTSHIFT 1 \"\" \"nightshift %s\" \"User Commands\"\n.SH NAME\nnightshift \\- %s\n", roff(version), roff(manTitle))
 	b.WriteString(".SH SYNOPSIS\n.B nightshift\n.I COMMAND\n[\\fIOPTIONS\\fR] [\\fIARGUMENTS\\fR]\n.SH EXAMPLES\n")
-	manExamples(&b, "")
+	manVerbatim(&b, examples(""))
 	b.WriteString(".SH COMMANDS\n")
 	for _, c := range commands(k.Model.Node) {
 		manCommand(&b, c, c.Name)
@@ -82,8 +82,14 @@ func manCommand(b *strings.Builder, n *kong.Node, path string) {
 
 func manExamples(b *strings.Builder, path string) {
 	if text := examples(path); text != "" {
-		fmt.Fprintf(b, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimRight(text, "\n")))
+		b.WriteString(".PP\n")
+		manVerbatim(b, text)
 	}
+}
+
+// manVerbatim shows lines as they are.
+func manVerbatim(b *strings.Builder, text string) {
+	fmt.Fprintf(b, ".nf\n%s\n.fi\n", roff(strings.TrimRight(text, "\n")))
 }
 
 func manTable(b *strings.Builder, title string, rows [][2]string) {
