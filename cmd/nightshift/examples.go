@@ -5,18 +5,18 @@ package main
 func examples(path string) string {
 	switch path {
 	case "", "exec":
-		return `  nightshift exec "fix the failing test"
+		return `  nightshift exec "why does the test fail?"
   nightshift exec --json -s workspace-write --report-dir out "update the changelog" > events.jsonl
   git diff | nightshift exec -s read-only "review this diff"
-  nightshift exec --max-turns 20 --max-wall-time 15m --verify "go test ./..." "make the tests pass"
-  nightshift exec resume --last "now add a test"
+  nightshift exec -s workspace-write --max-wall-time 15m --verify "go test ./..." "make the tests pass"
+  nightshift exec resume --last -s workspace-write "now add a test"
 `
 	case "resume":
-		return `  nightshift exec resume --last "now add a test"
+		return `  nightshift exec resume --last -s workspace-write "now add a test"
   nightshift exec resume 01a22bb1-39dd-7a5a-a144-92c867c63c4c --json "go on"
 `
 	case "fork":
-		return `  nightshift exec fork --last "try it the other way"
+		return `  nightshift exec fork --last -s workspace-write "try it the other way"
 `
 	case "review":
 		return `  nightshift review --uncommitted
@@ -30,6 +30,7 @@ func examples(path string) string {
   nightshift batch merge shard-*/results --out merged
 
 A line of tasks.jsonl: {"id":"one","prompt":"…","repo":"…","ref":"…","limits":{"max_turns":20}}
+rows.csv begins with the names of its columns; one of them is id.
 Exit code 0: every task succeeded. 9: some did not. 7: a budget stopped the batch.
 `
 	case "batch merge":
