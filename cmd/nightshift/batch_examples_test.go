@@ -202,3 +202,50 @@ func TestExampleScriptsParse(t *testing.T) {
 		t.Errorf("only %d scripts were found", n)
 	}
 }
+
+// The job that can write takes over no patch that decides about CI, however git
+// writes the path, and does not fail where nothing was changed.
+func TestExampleForForksLooksAtThePatch(t *testing.T) {
+	text, err := os.ReadFile("../../ci-examples/github/fork-safe.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, step, found := strings.Cut(string(text), "- name: Propose the patch\n")
+	_, step, begun := strings.Cut(step, "        run: |\n")
+	step, _, ended := strings.Cut(step, "          git -c core.hooksPath")
+	if !found || !begun || !ended {
+		t.Fatal("the step has changed; this test must find it again")
+	}
+	added := func(path string) string {
+		return "diff --git " + path + " " + path + "\nnew file mode 100644\n--- /dev/null\n+++ " + path + "\n@@ -0,0 +1 @@\n+x\n"
+	}
+	for name, c := range map[string]struct {
+		patch string
+		says  string
+		fails bool
+	}{
+		"code":     {added("b/main.go") + added("b/x.github/y"), "", false},
+		"nothing":  {"", "nothing was changed", false},
+		"workflow": {added("b/.github/workflows/a.yml"), "::error::", true},
+		"quoted":   {added("b/main.go") + added(`"b/.github/workflows/\303\274.yml"`), "::error::", true},
+		"tab":      {added(`"b/sub\tx/AGENTS.md"`), "::error::", true},
+		"deep":     {added("b/sub/.codex/config.toml"), "::error::", true},
+		"moved":    {"diff --git a/a.yml b/.github/a.yml\nsimilarity index 100%\nrename from a.yml\nrename to .github/a.yml\n", "::error::", true},
+		"deleted":  {"diff --git a/AGENTS.md b/AGENTS.md\ndeleted file mode 100644\n--- a/AGENTS.md\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "::error::", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "changes.patch")
+			if err := os.WriteFile(file, []byte(c.patch), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("bash", "-e", "-c", step)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "PATCH="+file)
+			out, err := cmd.CombinedOutput()
+			if (err != nil) != c.fails || !strings.Contains(string(out), c.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
