@@ -42,7 +42,10 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 		s.EnabledTools = append([]string{}, stringsOf(t)...)
 	}
 	if c := v.get("cwd"); c != nil {
-		s.Cwd = b.resolve(c.text, c.layer)
+		// A relative one is below the working folder of the run, not beside the file.
+		if s.Cwd = c.text; strings.HasPrefix(c.text, "~") {
+			s.Cwd = b.resolve(c.text, c.layer)
+		}
 	}
 	if m := v.get("default_tools_approval_mode"); m != nil {
 		s.DefaultApproval = m.text
@@ -75,6 +78,11 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 		} else {
 			s.Sandbox = "none"
 		}
+	}
+	if t := v.get("bearer_token"); t != nil {
+		// Passed over, the server would be asked without its credential.
+		b.wrong(t, "mcp_servers."+name, fmt.Sprintf("mcp_servers.%s has a bearer_token, and a token does not belong in this file", name),
+			"put the token into a variable of the job, and name that in bearer_token_env_var")
 	}
 	if why := transportMistake(s); why != "" {
 		if !b.wasWrong(at("command")...) && !b.wasWrong(at("url")...) {

@@ -1,6 +1,10 @@
 package policy
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 func TestMCPTool(t *testing.T) {
 	config := `
@@ -86,5 +90,36 @@ func TestIdentity(t *testing.T) {
 	)
 	if !p.Config().MCPServers["s"].Enabled {
 		t.Error("a URL with the right prefix is off")
+	}
+}
+
+// A token in the file is refused: without it, the server would be asked as
+// nobody. A working folder that is not absolute is left to the run, whose
+// folder it is below.
+func TestMCPServerKeys(t *testing.T) {
+	server := "[mcp_servers.s]\nurl = \"https://x.example/mcp\"\nbearer_token = \"tok-123456\"\n"
+	m := newMachine(t)
+	m.write("home/config.toml", server)
+	_, err := Load(m.sources())
+	if err == nil || !strings.Contains(err.Error(), ":3:1: mcp_servers.s has a bearer_token") || strings.Contains(err.Error(), "tok-123456") {
+		t.Errorf("%v", err)
+	}
+	for cwd, want := range map[string]string{"tools": "tools", "../x": "../x", "/srv": "/srv"} {
+		p := load(t, map[string]string{"home/config.toml": "[mcp_servers.s]\ncommand = \"x\"\ncwd = \"" + cwd + "\"\n"})
+		if got := p.Config().MCPServers["s"].Cwd; got != want {
+			t.Errorf("cwd %q is %q, want %q", cwd, got, want)
+		}
+	}
+}
+
+// A variable of a telemetry header that is not set is told at the start.
+func TestTelemetryVariableUnset(t *testing.T) {
+	exporter := "[otel.exporter.otlp-http]\nendpoint = \"http://x.example\"\nprotocol = \"json\"\nheaders = { a = \"${SET}\", b = \"${UNSET}\" }\n"
+	p := load(t, map[string]string{"home/config.toml": exporter}, func(s *Sources) {
+		s.LookupEnv = func(name string) (string, bool) { return "v", name == "SET" }
+	})
+	n := slices.DeleteFunc(slices.Clone(p.Notices()), func(n Notice) bool { return n.Class != "otel_variable_unset" })
+	if len(n) != 1 || !strings.Contains(n[0].Message, "header b comes from the variable UNSET") {
+		t.Errorf("%+v", p.Notices())
 	}
 }

@@ -78,13 +78,14 @@ func (b *builder) exporter(name string) Exporter {
 		return bad(t, fmt.Sprintf("endpoint %q is not an http or https URL", e.Endpoint), "")
 	}
 	for _, header := range sortedKeys(e.Headers) {
-		e.Headers[header] = b.expandVariables(e.Headers[header])
+		e.Headers[header] = b.expandVariables(header, e.Headers[header], t)
 	}
 	return e
 }
 
-// expandVariables puts in ${NAME}; a missing variable is empty.
-func (b *builder) expandVariables(text string) string {
+// expandVariables puts in ${NAME}. A missing variable is empty, and told: the
+// collector will refuse the records, long after the mistake.
+func (b *builder) expandVariables(header, text string, at *node) string {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "${")
@@ -98,7 +99,11 @@ func (b *builder) expandVariables(text string) string {
 			return out.String()
 		}
 		if b.src.LookupEnv != nil {
-			value, _ := b.src.LookupEnv(name)
+			value, ok := b.src.LookupEnv(name)
+			if !ok {
+				b.notice(Notice{Class: "otel_variable_unset", Origin: at.origin(),
+					Message: fmt.Sprintf("%sthe telemetry header %s comes from the variable %s, which is not set", place(at), header, name)})
+			}
 			out.WriteString(value)
 		}
 		b.headerVariables = append(b.headerVariables, name)

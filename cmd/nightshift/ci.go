@@ -2,12 +2,8 @@ package main
 
 import (
 	"fmt"
-	"net/http"
-	"net/url"
 	goruntime "runtime"
 	"strings"
-
-	"golang.org/x/net/http/httpproxy"
 )
 
 // originator is the "originator" header, which tells the service what program asks.
@@ -24,23 +20,6 @@ func (rt *runtime) userAgent() string {
 		t = "unknown"
 	}
 	return fmt.Sprintf("%s/%s (Linux; %s) %s (nightshift; %s)", rt.originator(), version, goruntime.GOARCH, t, version)
-}
-
-// proxy follows the usual variables of the environment that the process was
-// given.
-func (rt *runtime) proxy() func(*http.Request) (*url.URL, error) {
-	first := func(names ...string) string {
-		for _, n := range names {
-			if v := rt.getenv(n); v != "" {
-				return v
-			}
-		}
-		return ""
-	}
-	cfg := &httpproxy.Config{HTTPProxy: first("HTTP_PROXY", "http_proxy"), HTTPSProxy: first("HTTPS_PROXY", "https_proxy"),
-		NoProxy: first("NO_PROXY", "no_proxy")}
-	find := cfg.ProxyFunc()
-	return func(r *http.Request) (*url.URL, error) { return find(r.URL) }
 }
 
 // requester is who asked for the run, by the variables of CI systems.

@@ -56,10 +56,14 @@ func start() int {
 	end := newEnding()
 	ctx, stop := withSignals(context.Background(), end)
 	defer stop()
-	return run(&runtime{
+	rt := &runtime{
 		ctx: ctx, stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
 		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed, early: early.Sandbox,
-	}, os.Args[1:])
+	}
+	if err := rt.trustAuthorities(); err != nil {
+		return explain(rt.stderr, err)
+	}
+	return run(rt, os.Args[1:])
 }
 
 // collectLate puts the first garbage collection off until the heap has 16 MiB:

@@ -66,6 +66,7 @@ func (s *session) openClient(key string) (model.Streamer, error) {
 		s.mask.Add(secret, "credential")
 	}
 	s.notices = append(s.notices, cred.Notices()...)
+	s.notices = append(s.notices, s.rt.authorityNotices()...)
 	p := cfg.Provider
 	base := p.BaseURL
 	if b := cred.BaseURL(); b != "" {
@@ -84,11 +85,19 @@ func (s *session) openClient(key string) (model.Streamer, error) {
 	if cfg.Residency != "" {
 		headers.Set("x-openai-internal-codex-residency", cfg.Residency)
 	}
-	return model.NewClient(model.Options{
+	client, err := model.NewClient(model.Options{
 		BaseURL: base, Headers: headers, Query: p.QueryParams, Auth: cred, Originator: s.rt.originator(),
 		UserAgent: s.rt.userAgent(), RequestMaxRetries: &p.RequestMaxRetries, StreamMaxRetries: &p.StreamMaxRetries,
 		IdleTimeout: p.StreamIdleTimeout, RetryBudget: p.RetryBudget, Proxy: s.rt.proxy(), Emit: s.log.Emit,
 	})
+	var mistake *model.BaseURLError
+	if errors.As(err, &mistake) {
+		return nil, exitError{code: runner.ExitUsage, err: mistake}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return client, nil
 }
 
 func (s *session) authSources(key string) auth.Sources {

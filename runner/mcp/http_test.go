@@ -138,7 +138,7 @@ func TestHTTPFailures(t *testing.T) {
 	s, rec := fixture(t, servers, lookup(map[string]string{"TOKEN": "tok-123"}))
 	check(t, s.Ready(t.Context()))
 	said := map[string]string{
-		"gone": "refused", "hang": "startup_timeout_sec of 300ms", "endless": "", "junk": "", "unauthorized": "Unauthorized", "moved": "redirects",
+		"gone": "its url cannot be used: dial tcp", "hang": "startup_timeout_sec of 300ms", "endless": "", "junk": "", "unauthorized": "Unauthorized; it wants a credential: name the variable that holds its token in mcp_servers.unauthorized.bearer_token_env_var", "moved": "redirects",
 		"scheme": "not an HTTP address", "notoken": "UNSET, which is not set", "noheader": "UNSET, which is not set", "split": "line break",
 	}
 	failed := 0

@@ -277,3 +277,43 @@ func TestServerEnvironmentAndConfinement(t *testing.T) {
 		t.Error("a server wrote in a read-only sandbox")
 	}
 }
+
+// A working folder that is not absolute is below the run's, as it is in the
+// reference.
+func TestServerFolder(t *testing.T) {
+	below, above := fakeServer("env"), fakeServer("env")
+	below.Cwd, above.Cwd = "tools", "../beside"
+	base := t.TempDir()
+	for _, dir := range []string{"repo/tools", "beside"} {
+		check(t, os.MkdirAll(filepath.Join(base, dir), 0o755))
+	}
+	for want, cfg := range map[string]policy.MCPServer{"repo/tools": below, "beside": above} {
+		s, _ := fixture(t, map[string]policy.MCPServer{"s": cfg}, func(o *Options) { o.Dir = filepath.Join(base, "repo") })
+		check(t, s.Ready(t.Context()))
+		if r := call(t, s, "one", `{"x":"/nowhere/x"}`); !strings.Contains(string(r.Output), "|"+filepath.Join(base, want)+"|") {
+			t.Errorf("%s: %s", want, r.Output)
+		}
+	}
+}
+
+// A server that could not start is told with what to do, where that is known.
+func TestStartAdvice(t *testing.T) {
+	silent := fakeServer("silent")
+	silent.StartupTimeout = time.Second
+	free := silent
+	free.Sandbox = "none"
+	words := policy.MCPServer{Enabled: true, Command: "no-such-program -y some-server"}
+	dies := fakeServer("diesearly")
+	_, rec := fixture(t, map[string]policy.MCPServer{"silent": silent, "free": free, "words": words, "dies": dies}, func(o *Options) {
+		o.Env = append(o.Env, noNetwork)
+	})
+	waitFor(t, rec, "dies failed, free failed, silent failed, words failed")
+	const offline, arguments = "without network", "arguments belong into args"
+	for name, c := range map[string]struct{ says, not string }{"silent": {offline, arguments}, "free": {"startup_timeout_sec", offline}, "words": {arguments, offline}, "dies": {"exit code 3", offline}} {
+		for _, e := range rec.all() {
+			if st, ok := e.(event.ServerStatus); ok && st.Server == name && (!strings.Contains(st.Message, c.says) || strings.Contains(st.Message, c.not)) {
+				t.Errorf("%s: %q", name, st.Message)
+			}
+		}
+	}
+}

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -94,6 +97,9 @@ func (s *server) live() {
 	off := err != nil
 	if !off {
 		err = s.start()
+		if err != nil {
+			err = s.advise(err)
+		}
 	}
 	s.took = time.Since(began)
 	if err != nil {
@@ -138,8 +144,7 @@ func (s *server) switchedOff() error {
 
 // start connects and asks for the tools, all within the start-up bound.
 func (s *server) start() error {
-	late := fmt.Errorf("it did not answer within its startup_timeout_sec of %s", s.cfg.StartupTimeout)
-	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.StartupTimeout, late)
+	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.StartupTimeout, lateError(s.cfg.StartupTimeout))
 	defer cancel()
 	// A server that takes no input blocks the write, which knows no context:
 	// only its end lets go.
@@ -195,11 +200,45 @@ func (s *server) anyVersion(next sdk.MethodHandler) sdk.MethodHandler {
 }
 
 func (s *server) startError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	var request *url.Error
+	switch {
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+	case errors.As(err, &request): // what is around it is the way to it, and it repeats the address, with its query
+		err = fmt.Errorf("its url cannot be used: %w", request.Err)
 	}
 	return s.explain(err)
 }
+
+// lateError is a start-up that took longer than its bound.
+type lateError time.Duration
+
+// Error names the key that sets the bound.
+func (e lateError) Error() string {
+	return fmt.Sprintf("it did not answer within its startup_timeout_sec of %s", time.Duration(e))
+}
+
+// downloaders are programs that fetch a server before they run it.
+var downloaders = [...]string{"npx", "npm", "pnpm", "yarn", "bunx", "uvx", "uv", "pipx", "docker", "podman"}
+
+// advise adds what to do about a failed start where the cause is known but the
+// server does not say it.
+func (s *server) advise(err error) error {
+	stdio := s.cfg.URL == ""
+	late := errors.As(err, new(lateError))
+	switch {
+	case stdio && len(s.cfg.Args) == 0 && strings.ContainsAny(s.cfg.Command, " \t"):
+		return fmt.Errorf("%w; command is one program, its arguments belong into args", err)
+	case stdio && s.cfg.Sandbox != "none" && slices.Contains(s.set.o.Env, noNetwork) && (late || slices.Contains(downloaders[:], filepath.Base(s.cfg.Command))):
+		return fmt.Errorf("%w; it runs in the sandbox without network: install it before the run, allow the hosts that it needs, or set mcp_servers.%s.sandbox = \"none\"", err, s.cfg.Name)
+	case !stdio && s.cfg.BearerTokenEnvVar == "" && strings.HasSuffix(err.Error(), http.StatusText(http.StatusUnauthorized)):
+		return fmt.Errorf("%w; it wants a credential: name the variable that holds its token in mcp_servers.%s.bearer_token_env_var", err, s.cfg.Name)
+	}
+	return err
+}
+
+// noNetwork is how the environment of commands says that they have none.
+const noNetwork = "CODEX_SANDBOX_NETWORK_DISABLED=1"
 
 // explain adds what is known about a server's end.
 func (s *server) explain(err error) error {
@@ -236,8 +275,8 @@ func (s *server) transport() (sdk.Transport, error) {
 		return nil, errors.New("it has neither a command nor a url")
 	}
 	dir := s.cfg.Cwd
-	if dir == "" {
-		dir = s.set.o.Dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(s.set.o.Dir, dir)
 	}
 	proc, err := s.set.o.Sandbox.Start(s.ctx, sandbox.Command{
 		Argv: append([]string{s.cfg.Command}, s.cfg.Args...), Dir: dir, Env: s.environment(),

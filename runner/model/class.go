@@ -71,7 +71,7 @@ var classes = [...]Class{
 	{ClassNetwork, true, "the service could not be reached",
 		"check base_url, DNS, firewall and proxy of this machine"},
 	{ClassTLS, false, "the service's certificate was not accepted",
-		"check base_url; behind an inspecting proxy, add its certificate authority to the system's store or name it in SSL_CERT_FILE"},
+		"check base_url; behind an inspecting proxy, add its certificate authority to the system's store or name it in SSL_CERT_FILE or CODEX_CA_CERTIFICATE"},
 	{ClassRedirect, false, "the service answered with a redirect, which is never followed",
 		"set base_url to the address that the redirect names, if you trust it"},
 	{ClassStreamEnded, true, "the response stream ended before its final event",
