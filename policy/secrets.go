@@ -27,6 +27,8 @@ var (
 	codexSecrets = strings.Fields(`
 		auth.json auth.json.lock auth.lock .credentials.json config.toml sessions archived_sessions history.jsonl log
 		cloud-config-bundle-cache.json`)
+	// codexSecretPrefixes begin the names of what lies beside them.
+	codexSecretPrefixes = strings.Fields("auth .auth config.toml .config.toml .credentials sessions history rescue")
 	// machineSecrets are of the machine and its services. A file is named besides
 	// its folder where a run may work in the folder, which uncovers it.
 	machineSecrets = strings.Fields(`
@@ -43,6 +45,15 @@ var (
 // the machine. Paths that do not exist are listed too: they may come.
 func SecretPaths(home string) []string {
 	return slices.Concat(machineSecrets, pathsIn(home, userSecrets))
+}
+
+// IsCodexSecret tells whether an entry of CODEX_HOME is one that no command may
+// read, even where the configuration names something in it: a login, a
+// configuration, what was said in threads, or what programs leave beside these
+// (temporary files, backups).
+func IsCodexSecret(name string) bool {
+	return slices.Contains(codexSecrets, name) || strings.HasSuffix(name, ".config.toml") ||
+		slices.ContainsFunc(codexSecretPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // codexSecretPaths are the credentials and private files in CODEX_HOME.

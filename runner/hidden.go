@@ -290,10 +290,6 @@ func (c *Confinement) forbiddenPrograms(names []string) []string {
 	return out
 }
 
-// secretParts are what CODEX_HOME holds that no command may read, whatever the
-// configuration names.
-var secretParts = []string{"auth", "config.toml", ".config.toml", ".auth", "sessions", "history", ".credentials", "rescue"}
-
 // configuredParts are the files and folders below home that MCP servers and
 // hooks of the configuration name: a server that cannot read its own script is
 // of no use.
@@ -310,7 +306,7 @@ func configuredParts(cfg *policy.Config, home string) []string {
 	for _, n := range named {
 		rest, below := strings.CutPrefix(filepath.Clean(n), home+"/")
 		first, _, _ := strings.Cut(rest, "/")
-		if !below || first == "" || slices.ContainsFunc(secretParts, func(p string) bool { return strings.HasPrefix(first, p) || strings.HasSuffix(first, ".config.toml") }) {
+		if !below || first == "" || policy.IsCodexSecret(first) {
 			continue
 		}
 		if part := filepath.Join(home, first); !slices.Contains(out, part) && exists(part) {
