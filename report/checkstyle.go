@@ -33,7 +33,7 @@ func renderCheckstyle(w io.Writer, runs []*Summary, _ *Options) error {
 			if !ok {
 				n = len(doc.Files)
 				at[file] = n
-				doc.Files = append(doc.Files, checkstyleFile{Name: xmlLine(file)})
+				doc.Files = append(doc.Files, checkstyleFile{Name: file})
 			}
 			message := i.title
 			if i.body != "" {

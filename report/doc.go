@@ -221,6 +221,9 @@ func changeItems(s *Summary) items {
 		}
 		out = append(out, line)
 	}
+	if s.patch == "" && s.Changes.Bytes > 0 { // read from a report.json
+		out = append(out, []words{plain("the patch itself, %s, is in the event log", plural(s.Changes.Bytes, "byte", "bytes"))})
+	}
 	for _, f := range s.Changes.NotInPatch {
 		out = append(out, []words{judged("not in the patch: ", false), outside(f)})
 	}

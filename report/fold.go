@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -15,9 +16,10 @@ import (
 // What a fold keeps at most. A run of ordinary length stays far below; beyond,
 // entries are counted in Summary.Omitted.
 const (
-	maxCalls   = 2000 // tool calls and model calls, each
-	maxEntries = 1000 // denials, failed tools, retries, notices, findings, …
-	maxLive    = 1024 // items whose other half has not come yet
+	maxCalls   = 2000    // tool calls and model calls, each
+	maxEntries = 1000    // denials, failed tools, retries, notices, findings, …
+	maxLive    = 1024    // items whose other half has not come yet
+	maxUnnamed = 1 << 16 // agents that are counted and not listed
 
 	maxTitle   = 4 << 10
 	maxText    = 16 << 10
@@ -36,6 +38,7 @@ type Fold struct {
 	tally     tally
 	agents    map[string]*Agent
 	agentList []string
+	unnamed   map[uint64]struct{} // agents beyond the list, by a hash of their ids
 	modelList []string
 
 	live      fifo[*liveTool]
@@ -58,7 +61,7 @@ type liveTool struct {
 func NewFold() *Fold {
 	f := &Fold{
 		calls: map[int]*ModelCall{}, models: map[string]*ModelUse{},
-		tally: tally{use: map[string]*ToolUse{}}, agents: map[string]*Agent{},
+		tally: tally{use: map[string]*ToolUse{}}, agents: map[string]*Agent{}, unnamed: map[uint64]struct{}{},
 	}
 	f.s.Omitted = map[string]int{}
 	f.s.Outcome, f.s.ExitCode = "unknown", -1
@@ -161,6 +164,9 @@ func (f *Fold) runStarted(e event.RunStarted) {
 		Approval: e.Approval, Network: e.Network, Prompt: cut(e.Prompt, maxPrompt),
 		Requester: cut(e.Requester, maxTitle), Job: cut(e.Job, maxTitle), Task: cut(e.Task, maxTitle),
 	}
+	if e.Prompt != "" {
+		f.s.Run.PromptSHA = sha256Hex(e.Prompt)
+	}
 	f.s.Policy = Policy{Digest: e.PolicyDigest, Origins: e.Origins}
 	f.s.Git, f.s.Prices = e.Git, e.Prices
 }
@@ -219,13 +225,13 @@ const maxAgentDepth = 32
 func (f *Fold) agent(rec event.Record, e event.AgentEvent, depth int) {
 	a := f.agents[e.AgentID]
 	if a == nil {
-		if len(f.agents) >= maxEntries {
-			f.s.Omitted["agents"]++
-			return
-		}
 		a = &Agent{ID: cut(e.AgentID, maxTitle)}
-		f.agents[e.AgentID] = a
-		f.agentList = append(f.agentList, e.AgentID)
+		if len(f.agents) < maxEntries {
+			f.agents[e.AgentID] = a
+			f.agentList = append(f.agentList, e.AgentID)
+		} else { // not listed, but what it does belongs to the run all the same
+			f.countUnnamed(e.AgentID)
+		}
 	}
 	a.Records++
 	var inner event.Record
@@ -274,6 +280,16 @@ func (f *Fold) agent(rec event.Record, e event.AgentEvent, depth int) {
 			a.Usage = a.turns // of logs without its responses
 		}
 	}
+}
+
+// countUnnamed counts an agent that is not listed, once.
+func (f *Fold) countUnnamed(id string) {
+	h := fnv.New64a()
+	h.Write([]byte(id)) // never fails
+	if len(f.unnamed) < maxUnnamed {
+		f.unnamed[h.Sum64()] = struct{}{}
+	}
+	f.s.Omitted["agents"] = len(f.unnamed)
 }
 
 // agentNotice keeps what only the agent had to say: most of its notices are

@@ -268,7 +268,7 @@ func (f *Fold) keepTool(t *liveTool) {
 		if t.call.Status == event.Failed {
 			a.FailedTools++
 		}
-	} else if f.turn != nil {
+	} else if t.call.AgentID == "" && f.turn != nil {
 		f.turn.ToolCalls++
 	}
 }

@@ -21,6 +21,7 @@ type issue struct {
 	line     int
 	endLine  int
 	seq      uint64
+	nth      int // among those of the same rule, path and title before it
 	score    float64
 	seen     bool // score was given
 }
@@ -36,10 +37,15 @@ var issueRules = []struct{ id, name, short, full string }{
 
 func issuesOf(s *Summary) []issue {
 	var out []issue
+	same := map[string]int{}
 	for _, f := range s.Findings {
 		line := max(f.StartLine, 1)
-		out = append(out, issue{rule: "review-finding", severity: f.Severity, title: f.Title, body: f.Body,
-			path: repoPath(f.Path), line: line, endLine: max(f.EndLine, line), score: f.Confidence, seen: true})
+		i := issue{rule: "review-finding", severity: f.Severity, title: f.Title, body: f.Body,
+			path: repoPath(f.Path), line: line, endLine: max(f.EndLine, line), score: f.Confidence, seen: true}
+		first := i.fingerprint()
+		i.nth = same[first]
+		same[first]++
+		out = append(out, i)
 	}
 	for _, d := range s.Denials {
 		out = append(out, issue{rule: "denied-action", severity: "medium", seq: d.Seq,
@@ -73,11 +79,15 @@ func (i issue) location() (string, int) {
 }
 
 // fingerprint stays the same while the problem does, in whatever run and
-// wherever in the file it is found.
+// wherever in the file it is found. A problem that is found again in the same
+// file is another one.
 func (i issue) fingerprint() string {
 	h := sha256.New()
 	for _, part := range []string{i.rule, i.path, i.title} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	if i.nth > 0 {
+		fmt.Fprintf(h, "#%d", i.nth)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -11,8 +11,6 @@ import (
 //go:embed schema/report.schema.json
 var Schema []byte
 
-// renderJSON writes report.json. <, > and & are escaped, so that the text may
-// be put into a page as it is.
 // renderJSON writes report.json: one run as its summary, several as a [Set].
 func renderJSON(w io.Writer, runs []*Summary, _ *Options) error {
 	if len(runs) == 1 {
@@ -21,7 +19,8 @@ func renderJSON(w io.Writer, runs []*Summary, _ *Options) error {
 	return indentJSON(w, Set{SchemaVersion: SchemaVersion, Runs: list(runs)})
 }
 
-// indentJSON writes v the way all our JSON reports look.
+// indentJSON writes v the way all our JSON reports look: <, > and & are escaped,
+// so that the text may be put into a page as it is.
 func indentJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(true)

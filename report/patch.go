@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ func patchKnown(s *Summary) error {
 		return fmt.Errorf("%w: %s", ErrNoDiff, PlainLine(s.Changes.Error, 1000))
 	case !s.Complete && !s.Changes.Captured:
 		return fmt.Errorf("%w: the log ends before they were", ErrNoDiff)
+	case s.patch == "" && s.Changes.Bytes > 0:
+		return fmt.Errorf("report.json does not hold the patch; give the run's events.jsonl instead")
 	}
 	return nil
 }
@@ -79,7 +82,7 @@ func mailDetails(s *Summary) (name, addr, subject string) {
 	// "Name <address>", as git has it; the grammar of mail headers is not needed.
 	if n, rest, ok := strings.Cut(s.mail.Author, "<"); ok {
 		if a, _, ok := strings.Cut(rest, ">"); ok && strings.TrimSpace(a) != "" {
-			name, addr = nonEmpty(strings.TrimSpace(n), name), strings.TrimSpace(a)
+			name, addr = cmp.Or(strings.TrimSpace(n), name), strings.TrimSpace(a)
 		}
 	}
 	if line := PlainLine(s.mail.Subject, 200); line != "" {

@@ -157,3 +157,29 @@ func TestNoPatchWithoutDiff(t *testing.T) {
 		}
 	}
 }
+
+// report.json does not hold the patch: what is made of it says so, and writes no
+// empty patch and no statement about one.
+func TestNoPatchFromReportJSON(t *testing.T) {
+	s := scenarios()[0].summary(t)
+	var b bytes.Buffer
+	if err := Render(&b, "json", []*Summary{s}, nil); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := ReadRuns(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"patch", "mail-patch", "provenance"} {
+		var out bytes.Buffer
+		if err := Render(&out, format, runs, nil); err == nil {
+			t.Errorf("%s: %s", format, out.String())
+		}
+	}
+	for _, format := range []string{"markdown", "html"} {
+		var out bytes.Buffer
+		if err := Render(&out, format, runs, nil); err != nil || !strings.Contains(out.String(), "is in the event log") {
+			t.Errorf("%s does not say where the patch is (%v)", format, err)
+		}
+	}
+}

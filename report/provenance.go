@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -97,20 +98,18 @@ func renderProvenance(w io.Writer, s *Summary, o *Options) error {
 }
 
 func statementOf(s *Summary) statement {
-	patch := sha256.Sum256([]byte(s.patch))
 	st := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",
-		Subject: []resourceDesc{{Name: "changes.patch", Digest: map[string]string{"sha256": hex.EncodeToString(patch[:])}}}}
-	prompt := sha256.Sum256([]byte(s.Run.Prompt))
+		Subject: []resourceDesc{{Name: "changes.patch", Digest: map[string]string{"sha256": sha256Hex(s.patch)}}}}
 	def := &st.Predicate.Definition
 	def.BuildType = buildType
 	def.External = map[string]any{"mode": s.Run.Mode, "model": s.Run.Model, "provider": s.Run.Provider,
-		"promptSHA256": hex.EncodeToString(prompt[:]), "requester": s.Run.Requester}
+		"promptSHA256": cmp.Or(s.Run.PromptSHA, sha256Hex(s.Run.Prompt)), "requester": s.Run.Requester}
 	def.Internal = map[string]any{"threadId": s.Run.ThreadID, "policyDigest": s.Policy.Digest, "sandboxMode": s.Run.Sandbox,
 		"approvalPolicy": s.Run.Approval, "network": s.Run.Network, "outcome": s.Outcome, "class": s.Class, "exitCode": s.ExitCode,
 		"denials": s.Totals.Denials, "guarantees": guarantees(s)}
 	if s.Git != nil {
 		dep := resourceDesc{Name: "base", URI: gitURI(s.Git.Remote)}
-		if base := strings.ToLower(nonEmpty(s.Changes.Base, s.Git.Commit)); isHex(base) {
+		if base := strings.ToLower(cmp.Or(s.Changes.Base, s.Git.Commit)); isHex(base) {
 			dep.Digest = map[string]string{"gitCommit": base}
 		}
 		if dep.Digest != nil || dep.URI != "" {
@@ -118,7 +117,7 @@ func statementOf(s *Summary) statement {
 		}
 	}
 	run := &st.Predicate.Details
-	run.Builder = builder{ID: nonEmpty(s.Run.Job, homepage), Version: map[string]string{"nightshift": s.Run.Version}}
+	run.Builder = builder{ID: cmp.Or(s.Run.Job, homepage), Version: map[string]string{"nightshift": s.Run.Version}}
 	run.Metadata = runMetadata{InvocationID: s.Run.ThreadID, StartedOn: stamp(s.StartedAt), FinishedOn: stamp(s.EndedAt)}
 	if isHex(s.Changes.Head) {
 		run.Byproducts = append(run.Byproducts, resourceDesc{Name: "head", Digest: map[string]string{"gitTree": s.Changes.Head}})
@@ -153,11 +152,9 @@ func isHex(s string) bool {
 	return err == nil && len(s) >= 40
 }
 
-func nonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
+func sha256Hex(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
 }
 
 func stamp(t time.Time) string {

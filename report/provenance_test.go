@@ -8,10 +8,13 @@ import (
 	"crypto/elliptic"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
 func testSigner(testing.TB) *Signer {
@@ -84,5 +87,21 @@ func TestProvenanceUnsigned(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), `"signatures": []`) {
 		t.Errorf("an unsigned envelope must say so: %s", b.String())
+	}
+}
+
+// The digest is that of the prompt that was given, not of what reports show.
+func TestProvenanceOfALongPrompt(t *testing.T) {
+	prompt := strings.Repeat("make the tests pass\n", maxPrompt/10)
+	f := NewFold()
+	f.Add(event.Record{Seq: 1, Event: event.RunStarted{Prompt: prompt}})
+	f.Add(event.Record{Seq: 2, Event: event.RunCompleted{Outcome: "success"}})
+	sum := sha256.Sum256([]byte(prompt))
+	s := f.Summary()
+	if got := statementOf(s).Predicate.Definition.External["promptSHA256"]; got != hex.EncodeToString(sum[:]) {
+		t.Errorf("promptSHA256 %v, want %x", got, sum)
+	}
+	if len(s.Run.Prompt) >= len(prompt) {
+		t.Error("the prompt is not cut, so this shows nothing")
 	}
 }

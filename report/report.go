@@ -126,7 +126,8 @@ type Run struct {
 	Sandbox   string `json:"sandbox_mode"`
 	Approval  string `json:"approval_policy"`
 	Network   string `json:"network"`
-	Prompt    string `json:"prompt"`
+	Prompt    string `json:"prompt"`                  // cut where it is very long
+	PromptSHA string `json:"prompt_sha256,omitempty"` // of the whole
 	Requester string `json:"requester,omitempty"`
 	Job       string `json:"job,omitempty"`
 	Task      string `json:"task,omitempty"` // of a batch

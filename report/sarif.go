@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"io"
 	"net/url"
 	"strings"
@@ -133,6 +134,7 @@ func renderSARIF(w io.Writer, runs []*Summary, _ *Options) error {
 		run.Automation.ID = "nightshift/" + harmless(runs[0].Run.Mode) + "/" + harmless(runs[0].Run.ThreadID)
 	}
 	seen := map[string]bool{}
+	omitted := 0
 	for _, s := range runs {
 		run.Tool.Driver.Version = harmless(s.Run.Version)
 		run.Invocations = append(run.Invocations, invocationOf(s))
@@ -141,10 +143,16 @@ func renderSARIF(w io.Writer, runs []*Summary, _ *Options) error {
 			run.Provenance = append(run.Provenance, v)
 		}
 		for _, i := range issuesOf(s) {
-			if len(run.Results) < maxSARIF {
-				run.Results = append(run.Results, resultOf(s, i))
+			if len(run.Results) == maxSARIF {
+				omitted++
+				continue
 			}
+			run.Results = append(run.Results, resultOf(s, i))
 		}
+	}
+	if omitted > 0 {
+		last := &run.Invocations[len(run.Invocations)-1]
+		last.Notifications = append(last.Notifications, sarifNotification{"warning", sarifMessage{fmt.Sprintf("%d results of all runs were left out: services take %d at most", omitted, maxSARIF)}, sarifReference{"report_cut"}})
 	}
 	return indentJSON(w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}})
 }
