@@ -277,7 +277,7 @@ func (v *verifier) target(p place) (*file, error) {
 			continue
 		}
 		if err != nil {
-			return nil, unfit("Failed to write file %s: %s", p.named, reason(err))
+			return nil, unfit("Failed to write file %s: %s", p.named, SystemText(err))
 		}
 		if !fi.IsDir() {
 			return nil, unfit("Failed to write file %s: %s is a file, not a folder", p.named, above)
@@ -298,7 +298,7 @@ func (v *verifier) look(p place) (*file, error) {
 		return &file{}, nil
 	}
 	if err != nil {
-		return nil, errors.New(reason(err))
+		return nil, errors.New(SystemText(err))
 	}
 	if err := changeable(fi); err != nil {
 		return nil, err
@@ -312,7 +312,7 @@ func (v *verifier) look(p place) (*file, error) {
 func changeable(fi fs.FileInfo) error {
 	switch m := fi.Mode(); {
 	case m.IsDir():
-		return errors.New(reason(syscall.EISDIR))
+		return errors.New(SystemText(syscall.EISDIR))
 	case m&fs.ModeNamedPipe != 0:
 		return errors.New("it is a named pipe, not a regular file")
 	case m&fs.ModeSocket != 0:
@@ -336,7 +336,7 @@ func (v *verifier) content(p place, format string) (*file, error) {
 		return nil, unfit(format, p.named, err)
 	}
 	if !f.exists {
-		return nil, unfit(format, p.named, reason(syscall.ENOENT))
+		return nil, unfit(format, p.named, SystemText(syscall.ENOENT))
 	}
 	if f.read {
 		return f, nil
@@ -357,12 +357,12 @@ func (v *verifier) content(p place, format string) (*file, error) {
 func readFile(p place) ([]byte, error) {
 	r, err := p.root.dir.OpenFile(p.rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, errors.New(reason(err))
+		return nil, errors.New(SystemText(err))
 	}
 	defer r.Close() // read only
 	fi, err := r.Stat()
 	if err != nil {
-		return nil, errors.New(reason(err))
+		return nil, errors.New(SystemText(err))
 	}
 	if err := changeable(fi); err != nil {
 		return nil, err
@@ -373,7 +373,7 @@ func readFile(p place) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
-		return nil, errors.New(reason(err))
+		return nil, errors.New(SystemText(err))
 	}
 	if len(data) > maxFile { // it grew
 		return nil, tooLarge

@@ -228,18 +228,18 @@ func (s *scope) follow(path string, keepLast bool) (string, error) {
 		next := filepath.Join(done, part)
 		fi, err := os.Lstat(next)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return "", fmt.Errorf("cannot look at %s: %s", next, reason(err))
+			return "", fmt.Errorf("cannot look at %s: %s", next, SystemText(err))
 		}
 		if err != nil || fi.Mode()&fs.ModeSymlink == 0 || keepLast && empty(rest) || s.gone != nil && s.gone(next) {
 			done = next
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", fmt.Errorf("cannot resolve %s: %s", path, reason(syscall.ELOOP))
+			return "", fmt.Errorf("cannot resolve %s: %s", path, SystemText(syscall.ELOOP))
 		}
 		to, err := os.Readlink(next)
 		if err != nil {
-			return "", fmt.Errorf("cannot read the link %s: %s", next, reason(err))
+			return "", fmt.Errorf("cannot read the link %s: %s", next, SystemText(err))
 		}
 		if filepath.IsAbs(to) {
 			done = "/"
@@ -259,8 +259,9 @@ func empty(parts []string) bool {
 	return true
 }
 
-// reason is the system's own text for an error, as C programs print it.
-func reason(err error) string {
+// SystemText is the system's own text for an error, with its number, as the
+// reference words it.
+func SystemText(err error) string {
 	var no syscall.Errno
 	if !errors.As(err, &no) {
 		return err.Error()

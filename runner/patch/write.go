@@ -21,7 +21,7 @@ type WriteError struct {
 }
 
 // Error names the file and the reason.
-func (e *WriteError) Error() string { return e.Headline() + ": " + reason(e.Err) }
+func (e *WriteError) Error() string { return e.Headline() + ": " + SystemText(e.Err) }
 
 // Headline names the file only.
 func (e *WriteError) Headline() string {

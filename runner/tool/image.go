@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/patch"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -117,12 +117,12 @@ func readImage(_ []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func loadImage(path string) imageAnswer {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return imageAnswer{Missing: causeOf(err)}
+		return imageAnswer{Missing: patch.SystemText(err)}
 	}
 	defer f.Close() // read only
 	fi, err := f.Stat()
 	if err != nil {
-		return imageAnswer{Missing: causeOf(err)}
+		return imageAnswer{Missing: patch.SystemText(err)}
 	}
 	if !fi.Mode().IsRegular() {
 		return imageAnswer{Bad: "is not a file"}
@@ -133,7 +133,7 @@ func loadImage(path string) imageAnswer {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxImage+1))
 	if err != nil {
-		return imageAnswer{Bad: "cannot be read: " + causeOf(err)}
+		return imageAnswer{Bad: "cannot be read: " + patch.SystemText(err)}
 	}
 	if len(data) > maxImage { // it grew
 		return tooLarge
@@ -143,13 +143,4 @@ func loadImage(path string) imageAnswer {
 		return imageAnswer{Bad: err.Error()}
 	}
 	return imageAnswer{Type: kind, Data: data}
-}
-
-func causeOf(err error) string {
-	var no syscall.Errno
-	if errors.As(err, &no) {
-		text := no.Error()
-		return fmt.Sprintf("%s%s (os error %d)", strings.ToUpper(text[:1]), text[1:], int(no))
-	}
-	return err.Error()
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nightshift-ci/nightshift/runner/patch"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -88,7 +89,7 @@ func tableFile(_ []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			got.Data, err = readTable(req.Path)
 		}
 		if err != nil {
-			got = tableAnswer{Problem: causeOf(err)}
+			got = tableAnswer{Problem: patch.SystemText(err)}
 		}
 		err = json.NewEncoder(stdout).Encode(got)
 	}
