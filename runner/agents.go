@@ -438,14 +438,17 @@ func (a *agents) shut(ctx context.Context, ag *agent) string {
 	return before
 }
 
-// closeAll ends every agent.
-func (a *agents) closeAll(ctx context.Context) {
+// closeAll ends every agent. It returns how many had not finished their task.
+func (a *agents) closeAll(ctx context.Context) (unfinished int) {
 	if a == nil {
-		return
+		return 0
 	}
 	a.mu.Lock()
 	list := make([]*agent, 0, len(a.byID))
 	for _, ag := range a.byID {
+		if s := ag.state.Status; !ag.closed && (s == "pending_init" || s == "running") {
+			unfinished++
+		}
 		ag.cancel() // all at once; shut waits one by one
 		list = append(list, ag)
 	}
@@ -453,6 +456,7 @@ func (a *agents) closeAll(ctx context.Context) {
 	for _, ag := range list {
 		a.shut(ctx, ag)
 	}
+	return unfinished
 }
 
 func (a *agents) states(ids []string) map[string]event.AgentState {

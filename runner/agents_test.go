@@ -240,6 +240,15 @@ func TestAgentsEnd(t *testing.T) {
 			if res.Class != c.class || res.Completed.Totals.Agents != 2 {
 				t.Errorf("%s (%s), %+v", res.Class, res.Message, res.Completed.Totals)
 			}
+			said := 0
+			for _, e := range all[event.ItemCompleted](l.seen) {
+				if w, ok := e.Item.Details.(event.ErrorItem); ok && strings.Contains(w.Message, "2 agents were still at work") {
+					said++
+				}
+			}
+			if want := c.class == "completed"; (said == 1) != want || said > 1 {
+				t.Errorf("unfinished work is told %d times", said)
+			}
 			nested := map[string][]event.Record{}
 			for _, e := range all[event.AgentEvent](l.seen) {
 				var rec event.Record

@@ -72,7 +72,11 @@ func (r *run) end(caller context.Context, err error) Result {
 	defer cancel()
 	defer context.AfterFunc(caller, func() { time.AfterFunc(hurriedCleanup, cancel) })()
 	r.step(func() { r.trace(err) })
-	r.step(func() { r.state.agents.closeAll(ctx) })
+	r.step(func() {
+		if n := r.state.agents.closeAll(ctx); n > 0 && err == nil {
+			r.unfinished(n)
+		}
+	})
 	if r.tools != nil && r.tools.builtin != nil {
 		r.step(func() { r.tools.builtin.CloseAll(ctx) })
 	}
@@ -98,6 +102,16 @@ func (r *run) end(caller context.Context, err error) Result {
 		r.step(func() { r.logError("the sandbox", r.box.Close()) })
 	}
 	return r.result(r.lastWord(caller, outcome))
+}
+
+// unfinished says that the answer came while agents were at work: a caller who
+// reads only the answer would take their tasks for done.
+func (r *run) unfinished(agents int) {
+	who := "1 agent was"
+	if agents > 1 {
+		who = fmt.Sprintf("%d agents were", agents)
+	}
+	r.log.Complete("", event.ErrorItem{Message: who + " still at work when the answer came, and ended with the run: that part of the task is not finished."})
 }
 
 // lastWord is the outcome after everything was closed: a signal that came in the
