@@ -243,12 +243,30 @@ func (t *execTool) notStarted(c Call, began time.Time, id string, cmd command, e
 	}
 	why = "Failed to create unified exec process: " + why
 	s.deps.Log.Complete(id, event.CommandExecution{Command: cmd.display, AggregatedOutput: why, ExitCode: &code, Status: event.Failed})
-	r := s.finish(c, began, Result{Output: quoted(startFailure(why)),
+	said := startFailure(why)
+	if more := startAdvice(start, cmd); more != "" {
+		said += "\n" + more
+	}
+	r := s.finish(c, began, Result{Output: quoted(said),
 		Status: event.Failed, ItemID: id, ExitCode: &code, Message: why})
 	if start == nil {
 		return r, fmt.Errorf("starting %s: %w", cmd.display, err)
 	}
 	return r, nil
+}
+
+// startAdvice says what the system's few words mean for the next call: they tell
+// neither a missing folder from a missing program, nor how long is too long.
+func startAdvice(e *sandbox.StartError, cmd command) string {
+	switch {
+	case e == nil || e.Err == nil:
+		return ""
+	case errors.Is(e.Err, syscall.E2BIG):
+		return fmt.Sprintf("The command has %d bytes: %s. Write long text with apply_patch, or append it in parts with several commands.", len(cmd.Cmd), e.Reason)
+	case e.Step == "chdir":
+		return cmd.dir + ": " + e.Reason + "."
+	}
+	return e.Program + ": " + e.Reason + "."
 }
 
 // systemReason is the system's own text where there is one.

@@ -76,7 +76,7 @@ func TestCommandThatCannotStart(t *testing.T) {
 	const text = `exec_command failed: CreateProcess { message: "Rejected(\"Failed to create unified exec process: No such file or directory (os error 2)\")" }`
 	for _, more := range []args{{"workdir": "missing"}, {"workdir": "none/such"}} {
 		said, res := r.exec("true", more)
-		if said != text || res.Status != event.Failed || *res.ExitCode != -1 {
+		if want := text + "\n" + filepath.Join(r.ws, more["workdir"].(string)) + ": the working folder does not exist."; said != want || res.Status != event.Failed || *res.ExitCode != -1 {
 			t.Errorf("%v: %s %+v", more, said, res)
 		}
 	}
@@ -85,15 +85,19 @@ func TestCommandThatCannotStart(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	said, _ := r.exec("echo " + strings.Repeat("x", 200_000))
+	if !strings.HasPrefix(said, `exec_command failed: CreateProcess { message: "Rejected(\"Failed to create unified exec process: Argument list too long (os error 7)\")" }`+"\nThe command has 200005 bytes: ") || !strings.Contains(said, "apply_patch") {
+		t.Error(said)
+	}
 	said, res := r.exec("echo \x00")
-	if !strings.Contains(said, "nul byte") || *res.ExitCode != -1 || len(r.commands()) != 3 || r.commands()[2].Command != "<command included NUL byte>" {
+	if !strings.Contains(said, "nul byte") || *res.ExitCode != -1 || len(r.commands()) != 4 || r.commands()[3].Command != "<command included NUL byte>" {
 		t.Errorf("%s %+v", said, res)
 	}
 	said, _ = r.call("exec_command", json.RawMessage(`{"command": "ls"}`))
 	if said != "failed to parse function arguments: missing field `cmd` at line 1 column 17" {
 		t.Error(said)
 	}
-	if its := r.items(); len(its) != 4 || its[3].Details.(event.ToolCall).Tool != "exec_command" {
+	if its := r.items(); len(its) != 5 || its[4].Details.(event.ToolCall).Tool != "exec_command" {
 		t.Errorf("%+v", its)
 	}
 }
