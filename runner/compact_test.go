@@ -39,6 +39,8 @@ func TestCompaction(t *testing.T) {
 		{"fails", []step{long(), breaks("overloaded", "busy")}, "service", "overloaded", "turn compaction", 0},
 		{"overflow", []step{reply(shell("x1", "head -c 9000 /dev/zero | tr '\\0' x")), breaks("context_length", "too long"), says("s"), says("done")},
 			"success", "completed", "turn turn compaction turn", 1},
+		{"too large for the gateway", []step{reply(shell("x6", "head -c 9000 /dev/zero | tr '\\0' x")), breaks("too_large", "413"), says("s"), says("done")},
+			"success", "completed", "turn turn compaction turn", 1},
 		{"overflow twice", []step{reply(shell("x2", "head -c 9000 /dev/zero | tr '\\0' x")), breaks("context_length", "too long"), says("s"), breaks("context_length", "too long")},
 			"failed", "context_length", "turn turn compaction turn", 1},
 		{"overflow of the summary, too", []step{reply(shell("x4", "head -c 9000 /dev/zero | tr '\\0' x")), reply(shell("x5", "echo LATER")),

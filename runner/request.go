@@ -32,7 +32,7 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 			r.salvage()
 			return nil, err
 		}
-		if api.Class == "context_length" && !compacted && r.compactable() {
+		if doesNotFit(api) && !compacted && r.compactable() {
 			compacted = true
 			if r.compact(ctx, "context_length") != nil {
 				return nil, err
@@ -47,6 +47,12 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 			return nil, err
 		}
 	}
+}
+
+// doesNotFit tells whether a shorter history would help: the window of the model
+// is one bound, that of a gateway or of a minute's tokens another.
+func doesNotFit(e *model.APIError) bool {
+	return e.Class == model.ClassContextLength || e.Class == model.ClassTooLarge
 }
 
 // salvage keeps what the last attempt of a request had finished when no other

@@ -28,7 +28,7 @@ func (r *run) askForSummary(ctx context.Context) (*model.Response, error) {
 			return resp, nil
 		}
 		var api *model.APIError
-		if !errors.As(err, &api) || api.Class != "context_length" {
+		if !errors.As(err, &api) || !doesNotFit(api) {
 			return nil, fmt.Errorf("the history could not be compacted: %w", err)
 		}
 		shorter := withoutOldest(items)

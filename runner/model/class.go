@@ -50,7 +50,7 @@ var classes = [...]Class{
 		"check base_url: requests go to {base_url}/responses"},
 	{ClassRejected, false, "another 4xx: the service rejects the request",
 		"the service's answer says why; the same request will be rejected again"},
-	{ClassTooLarge, false, "413: the request is too large for the service",
+	{ClassTooLarge, false, "413, or larger by itself than a minute's tokens: the request is too large for the service",
 		"start a new thread, or lower model_auto_compact_token_limit so that the history is compacted earlier"},
 	{ClassQuota, false, "402 or insufficient_quota: nothing is left to pay with",
 		"check plan and billing of the account the key belongs to"},

@@ -265,6 +265,9 @@ func byStatus(status int, e serviceError, body []byte, said, unexpected string, 
 // when no Retry-After stands beside it; a job at night rather waits as long as
 // the message asks, or backs off.
 func rateLimited(said string) *failure {
+	if tooLargeForever(said) {
+		return fail(ClassTooLarge, prefixRateLimit+said)
+	}
 	f := fail(ClassRateLimit, "exceeded retry limit, last status: 429 Too Many Requests").stream()
 	if said != "" {
 		f.hinting("the service said: %s", excerpt(said, 500))
@@ -274,6 +277,11 @@ func rateLimited(said string) *failure {
 	}
 	return f
 }
+
+// tooLargeForever tells a request that by itself is more than the tokens of a
+// minute from one that came too early. The code of both is that of a rate limit,
+// and waiting helps only the second.
+func tooLargeForever(said string) bool { return strings.HasPrefix(said, "Request too large for ") }
 
 // hardCode recognises the codes that no retry can help, wherever they come from:
 // a body, an event, any status.
@@ -313,6 +321,8 @@ func responseFailure(e serviceError, now time.Time) *failure {
 	}
 	f := func() *failure {
 		switch {
+		case e.is("rate_limit_exceeded") && tooLargeForever(said):
+			return fail(ClassTooLarge, prefixRateLimit+said)
 		case e.is("rate_limit_exceeded"):
 			f := fail(ClassRateLimit, prefixRateLimit+said).stream()
 			if wait, ok := tryAgainIn(said); ok {
