@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
@@ -295,10 +296,11 @@ func (b *builder) finish() (History, error) {
 	}
 	b.h.Items = items
 	if b.broken > 0 {
-		b.h.Notices = append(b.h.Notices, event.Notice{
-			Class: "thread_damaged", Origin: b.h.Path,
-			Message: fmt.Sprintf("%d lines of thread %s could not be read and were left out", b.broken, b.h.ID),
-		})
+		what := "1 line of thread %s could not be read and was left out"
+		if b.broken > 1 {
+			what = strconv.Itoa(b.broken) + " lines of thread %s could not be read and were left out"
+		}
+		b.h.Notices = append(b.h.Notices, event.Notice{Class: "thread_damaged", Origin: b.h.Path, Message: fmt.Sprintf(what, b.h.ID)})
 	}
 	return b.h, nil
 }
