@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nightshift-ci/nightshift/runner/rollout"
 )
@@ -15,9 +16,6 @@ type execCmd struct {
 
 // Run carries out the task.
 func (c *execCmd) Run(rt *runtime) error {
-	if c.Prompt != nil && *c.Prompt == "" {
-		return usageError("the prompt is empty; is it a variable that is not set?")
-	}
 	return rt.session(&c.runFlags, job{mode: "exec"}).run(promptSources{arg: c.Prompt, file: c.PromptFile})
 }
 
@@ -54,7 +52,9 @@ func (t threadFlags) from(rt *runtime, mode string, f *runFlags, id, prompt *str
 	}
 	pick := threadPick{last: t.Last, all: t.All}
 	if id != nil {
-		pick.ref = *id
+		if pick.ref = strings.TrimSpace(*id); pick.ref == "" {
+			return usageError("the thread id is empty; is it a variable that is not set?")
+		}
 	}
 	return rt.session(f, job{mode: mode, thread: pick}).run(promptSources{arg: prompt, file: f.PromptFile, isSub: true})
 }

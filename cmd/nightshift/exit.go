@@ -45,6 +45,16 @@ func usageError(format string, args ...any) error {
 	return exitError{code: runner.ExitUsage, err: fmt.Errorf(format, args...)}
 }
 
+// usageHint is a usageError that says what to do.
+func usageHint(hint, format string, args ...any) error {
+	var mistake exitError
+	err := usageError(format, args...)
+	if !errors.As(err, &mistake) { // a signal
+		return err
+	}
+	return exitError{code: mistake.code, err: &hintError{mistake.err, hint}}
+}
+
 // hinter is an error that says what to do about it.
 type hinter interface{ Hint() string }
 

@@ -175,6 +175,9 @@ func named(option string) bool {
 }
 
 func flagWord(name, value string, hasValue bool) string {
+	if name == "--image" && strings.Contains(value, ",") && isFile(value) {
+		value = strings.ReplaceAll(value, ",", `\,`) // a name with a comma, not a list
+	}
 	if hasValue {
 		return name + "=" + value
 	}
@@ -240,10 +243,11 @@ func (s *scan) takesImage(w string) bool {
 	if strings.HasPrefix(w, "-") {
 		return false
 	}
-	if len(s.positional) > 0 {
-		return true
-	}
-	fi, err := os.Stat(w)
+	return len(s.positional) > 0 || isFile(w)
+}
+
+func isFile(name string) bool {
+	fi, err := os.Stat(name)
 	return err == nil && fi.Mode().IsRegular()
 }
 

@@ -65,10 +65,10 @@ func (rt *runtime) codexHome() (string, error) {
 	if dir, ok := rt.lookupEnv("CODEX_HOME"); ok && dir != "" {
 		fi, err := os.Stat(dir)
 		if err != nil {
-			return "", usageError("CODEX_HOME points to %q, but that path does not exist", dir)
+			return "", usageHint("make the folder in a step before, or leave the variable out", "CODEX_HOME points to %q, but that path does not exist", dir)
 		}
 		if !fi.IsDir() {
-			return "", usageError("CODEX_HOME points to %q, which is not a folder", dir)
+			return "", usageHint("name the folder that config.toml and auth.json are in", "CODEX_HOME points to %q, which is not a folder", dir)
 		}
 		abs, err := filepath.Abs(dir)
 		if err != nil {

@@ -65,11 +65,12 @@ func (s *session) readImages() ([]runner.Image, error) {
 	for _, p := range s.flags.Image {
 		data, err := s.rt.readInput(s.rt.abs(p), maxImage)
 		if err != nil {
-			return nil, usageError("-i %s: the image cannot be read: %v", p, errText(err))
+			return nil, usageHint("relative names start at the folder that the command is called in, not at -C; a list is separated by commas",
+				"-i %s: the image cannot be read: %v", p, errText(err))
 		}
 		mime, err := tool.ImageType(data)
 		if err != nil {
-			return nil, usageError("-i %s %w", p, err)
+			return nil, usageHint("the service refuses a request with such an image: convert it, or leave it out", "-i %s %w", p, err)
 		}
 		out = append(out, runner.Image{Path: p, Data: data, MIME: mime})
 	}

@@ -34,6 +34,10 @@ const (
 // maxPromptRunes is the service's bound on one input.
 const maxPromptRunes = 1 << 20
 
+// errEmptyPrompt is said of a PROMPT argument with nothing in it: the service
+// would be paid for an answer to no question.
+var errEmptyPrompt = usageError("the prompt is empty; is it a variable that is not set?")
+
 // promptSources are the places a prompt may come from.
 type promptSources struct {
 	arg    *string // nil: no PROMPT given; "-": stdin
@@ -85,10 +89,15 @@ func (rt *runtime) promptText(ctx context.Context, src promptSources) (text stri
 	case *src.arg == "-":
 		text, err = rt.allStdin(ctx, src)
 		return text, false, err
+	case *src.arg == "":
+		return "", false, errEmptyPrompt
 	}
 	extra, err := rt.extraStdin(ctx, src)
 	if err != nil {
 		return "", false, err
+	}
+	if extra == "" && strings.TrimSpace(*src.arg) == "" {
+		return "", false, errEmptyPrompt
 	}
 	if extra == "" {
 		return *src.arg, true, nil
