@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // The exporters are the official ones; their own retries are off and their
@@ -111,11 +112,24 @@ func (t *transport) intercept(ctx context.Context, method string, req, reply any
 	switch status.Code(err) {
 	case codes.Unavailable:
 		o.again, o.refused = true, ctx.Err() == nil
-	case codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.OutOfRange, codes.DataLoss, codes.ResourceExhausted:
+	case codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.OutOfRange, codes.DataLoss:
 		o.again = true
+	case codes.ResourceExhausted: // a collector that has no time says when it will; other ones find the request too large
+		after, later := retryInfo(err)
+		o.again, o.after, o.large = true, after, !later
 	}
 	t.last = o
 	return err
+}
+
+// retryInfo reads when a collector wants to be asked again.
+func retryInfo(err error) (after time.Duration, ok bool) {
+	for _, d := range status.Convert(err).Details() {
+		if info, is := d.(interface{ GetRetryDelay() *durationpb.Duration }); is {
+			return min(max(info.GetRetryDelay().AsDuration(), 0), time.Hour), true
+		}
+	}
+	return 0, false
 }
 
 type exportError struct {

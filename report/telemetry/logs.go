@@ -48,6 +48,24 @@ func (l logQueue) OnEmit(_ context.Context, r *sdklog.Record) error       { l.q.
 func (l logQueue) Shutdown(context.Context) error                         { return nil } // the sink drains the queue
 func (l logQueue) ForceFlush(context.Context) error                       { return nil }
 
+// recordOverhead is about what a record takes beside its attributes: times, ids,
+// its share of the encoding.
+const recordOverhead = 128
+
+// sizeOfAttribute is about the encoded size of an attribute: ours are texts and
+// numbers.
+func sizeOfAttribute(kv attribute.KeyValue) int { return len(kv.Key) + len(kv.Value.AsString()) + 16 }
+
+// sizeOfRecord is about the encoded size of a record, in bytes.
+func sizeOfRecord(r sdklog.Record) int {
+	size := recordOverhead
+	r.WalkAttributes(func(kv attribute.KeyValue) bool {
+		size += sizeOfAttribute(kv)
+		return true
+	})
+	return size
+}
+
 const redacted = "[REDACTED]"
 
 // text is s where it may leave the machine, else its mark.

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -25,8 +26,11 @@ type exporter[T any] interface {
 
 const (
 	queueSize   = 8192             // items kept while the collector cannot take them
+	queueBytes  = 32 << 20         // what they hold, about
 	batchSize   = 512              // items of one request
+	batchBytes  = 2 << 20          // what they hold, about: collectors take 4 MiB over gRPC
 	sendAt      = 2048             // items that wake the sender before its time
+	sendAtBytes = queueBytes / 4   // bytes that do
 	sendEvery   = 30 * time.Second // so that a long run can be followed
 	sendTimeout = 10 * time.Second // of one request during the run
 	retryFirst  = 200 * time.Millisecond
@@ -40,11 +44,14 @@ const (
 // it cannot hold. A goroutine sends batches while a long run goes on; it starts
 // with the first item and is joined by drain.
 type queue[T any] struct {
-	t    *transport
-	open func(context.Context) (exporter[T], error)
+	t      *transport
+	open   func(context.Context) (exporter[T], error)
+	sizeOf func(T) int
 
 	mu      sync.Mutex
 	items   []T
+	sizes   []int // of the items
+	bytes   int   // of all of them
 	dropped int64
 	started bool
 	ended   bool
@@ -54,28 +61,30 @@ type queue[T any] struct {
 	stop     context.CancelFunc // ends that request
 	done     chan struct{}
 	exporter exporter[T] // owned by the sender, then by drain
+	most     int         // items of a request that this collector takes; as exporter
 	total    result
 }
 
-func newQueue[T any](t *transport, open func(context.Context) (exporter[T], error)) *queue[T] {
-	return &queue[T]{t: t, open: open, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+func newQueue[T any](t *transport, sizeOf func(T) int, open func(context.Context) (exporter[T], error)) *queue[T] {
+	return &queue[T]{t: t, open: open, sizeOf: sizeOf, most: batchSize, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 }
 
 func (q *queue[T]) put(item T) {
+	size := q.sizeOf(item)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ended || len(q.items) >= queueSize {
+	if q.ended || len(q.items) >= queueSize || q.bytes+size > queueBytes {
 		q.dropped++
 		return
 	}
-	q.items = append(q.items, item)
+	q.items, q.sizes, q.bytes = append(q.items, item), append(q.sizes, size), q.bytes+size
 	if !q.started {
 		q.started = true
 		ctx, cancel := context.WithCancel(context.Background())
 		q.stop = cancel
 		go q.send(ctx)
 	}
-	if len(q.items) >= sendAt {
+	if len(q.items) >= sendAt || q.bytes >= sendAtBytes {
 		select {
 		case q.wake <- struct{}{}:
 		default:
@@ -121,20 +130,42 @@ func (q *queue[T]) size() int {
 	return len(q.items)
 }
 
-// batch exports the first items of the queue and removes them when they were
-// taken, or refused for good.
-func (q *queue[T]) batch(ctx context.Context, last bool) bool {
+// first returns the items of the next request: as many as fit, and at least one.
+func (q *queue[T]) first() []T {
 	q.mu.Lock()
-	items := q.items[:min(len(q.items), batchSize)]
-	q.mu.Unlock()
+	defer q.mu.Unlock()
+	n, bytes := 0, 0
+	for n < min(len(q.items), q.most) && (n == 0 || bytes+q.sizes[n] <= batchBytes) {
+		bytes += q.sizes[n]
+		n++
+	}
+	return q.items[:n]
+}
+
+// remove forgets the first n items.
+func (q *queue[T]) remove(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, size := range q.sizes[:n] {
+		q.bytes -= size
+	}
+	q.items, q.sizes = slices.Clone(q.items[n:]), slices.Clone(q.sizes[n:]) // the old array must not be kept
+}
+
+// batch exports the first items of the queue and removes them when they were
+// taken, or refused for good. It tells whether to go on.
+func (q *queue[T]) batch(ctx context.Context, last bool) bool {
+	items := q.first()
 	o := q.try(ctx, items, last)
+	if o.large && len(items) > 1 {
+		q.most = len(items) / 2
+		return true
+	}
 	if o.err != nil && o.again {
 		q.total.message = o.err.Error()
 		return false
 	}
-	q.mu.Lock()
-	q.items = append([]T(nil), q.items[len(items):]...)
-	q.mu.Unlock()
+	q.remove(len(items))
 	if o.err != nil {
 		q.total.lost += int64(len(items))
 		q.total.message = o.err.Error()
@@ -184,7 +215,7 @@ func (q *queue[T]) drain(ctx context.Context) result {
 	if q.dropped > 0 && q.total.message == "" {
 		q.total.message = "the queue was full"
 	}
-	q.items = nil
+	q.items, q.sizes, q.bytes = nil, nil, 0
 	if q.total.lost == 0 {
 		q.total.message = "" // what failed at first was delivered later
 	}

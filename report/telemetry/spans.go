@@ -66,6 +66,22 @@ func (s spanQueue) OnEnd(span sdktrace.ReadOnlySpan) {
 func (s spanQueue) Shutdown(context.Context) error   { return nil } // the sink drains the queue
 func (s spanQueue) ForceFlush(context.Context) error { return nil }
 
+// sizeOfSpan is about the encoded size of a span, in bytes.
+func sizeOfSpan(s sdktrace.ReadOnlySpan) int {
+	size := recordOverhead + len(s.Name()) + len(s.Status().Description)
+	add := func(list []attribute.KeyValue) {
+		for _, kv := range list {
+			size += sizeOfAttribute(kv)
+		}
+	}
+	add(s.Attributes())
+	for _, e := range s.Events() {
+		size += len(e.Name) + 16
+		add(e.Attributes)
+	}
+	return size
+}
+
 func (c *traceContext) rootContext() trace.SpanContext {
 	flags := trace.TraceFlags(0)
 	if c.sampled {

@@ -149,7 +149,7 @@ func (s *Sink) open() error {
 		if err != nil {
 			return err
 		}
-		q := newQueue(t, func(ctx context.Context) (exporter[sdklog.Record], error) { return t.logExporter(ctx) })
+		q := newQueue(t, sizeOfRecord, func(ctx context.Context) (exporter[sdklog.Record], error) { return t.logExporter(ctx) })
 		s.logs = newLogWriter(o, s.shared, &s.trace, q)
 		s.queues = append(s.queues, q)
 	}
@@ -158,7 +158,7 @@ func (s *Sink) open() error {
 		if err != nil {
 			return err
 		}
-		q := newQueue(t, func(ctx context.Context) (exporter[sdktrace.ReadOnlySpan], error) { return t.spanExporter(ctx) })
+		q := newQueue(t, sizeOfSpan, func(ctx context.Context) (exporter[sdktrace.ReadOnlySpan], error) { return t.spanExporter(ctx) })
 		s.spans = newSpanWriter(o, s.shared, &s.trace, q)
 		s.queues = append(s.queues, q)
 	}

@@ -41,6 +41,7 @@ type outcome struct {
 	answered bool // the collector took the request
 	err      error
 	again    bool // worth another try
+	large    bool // the request was too large; a smaller one may be taken
 	refused  bool // nobody answered
 	after    time.Duration
 	rejected int64 // items of an accepted request that the collector dropped
@@ -186,7 +187,7 @@ func (t *transport) attempt(ctx context.Context, last bool, export func(context.
 			o.err = fmt.Errorf("%s to %s: %w", t.signal, t.url.Redacted(), err)
 			o.again = ctx.Err() != nil
 		}
-		if !o.again || !last || o.refused && try >= refusedTries {
+		if !o.again || o.large || !last || o.refused && try >= refusedTries {
 			return o
 		}
 		pause := time.NewTimer(max(wait, o.after))
@@ -258,6 +259,7 @@ func (t *transport) note(resp *http.Response, answer []byte) {
 		return
 	}
 	t.last = outcome{err: fmt.Errorf("%s to %s: HTTP %d", t.signal, t.url.Redacted(), code),
+		large: code == http.StatusRequestEntityTooLarge,
 		again: code == 429 || code == 502 || code == 503 || code == 504, after: retryAfter(resp.Header.Get("Retry-After"))}
 }
 
