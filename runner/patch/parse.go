@@ -2,6 +2,7 @@ package patch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -64,7 +65,11 @@ func splitLines(text string) []string {
 // envelope returns the lines between the first and the last marker.
 func envelope(lines []string) ([]string, error) {
 	if strings.TrimSpace(lines[0]) != beginMarker {
-		return nil, &ParseError{Message: "The first line of the patch must be '" + beginMarker + "'"}
+		text := "The first line of the patch must be '" + beginMarker + "'"
+		if slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, beginMarker) }) {
+			text += ", with nothing before it: a patch is plain text, without JSON, quotes or fences around it"
+		}
+		return nil, &ParseError{Message: text}
 	}
 	last := len(lines) - 1
 	if last == 0 || strings.TrimSpace(lines[last]) != endMarker {

@@ -166,7 +166,8 @@ func (out *text) endAbove(t text) string {
 }
 
 // locate finds the place of every hunk, each below the one before. A hunk that
-// only adds goes to the end of the file, above a blank last line.
+// only adds goes below the last line that its @@ names, and without one to the
+// end of the file, above a blank last line.
 func (t text) locate(hunks []Hunk, path string) ([]edit, error) {
 	f := newFinder(t.lines)
 	var edits []edit
@@ -181,6 +182,10 @@ func (t text) locate(hunks []Hunk, path string) ([]edit, error) {
 		}
 		lines := withoutGap(h.Lines)
 		old := oldLines(lines)
+		if len(old) == 0 && len(h.Context) > 0 && !h.EndOfFile {
+			edits = append(edits, edit{at, 0, lines})
+			continue
+		}
 		if len(old) == 0 {
 			end := len(t.lines)
 			if end > 0 && t.lines[end-1] == "" {
