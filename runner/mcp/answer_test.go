@@ -39,6 +39,9 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("arguments %s: %s", args, r.Output)
 		}
 	}
+	if said := rec.notices(); strings.Count(said, "\n") > 0 || !strings.Contains(said, "MCP server odd was left out of a list of all servers: resources/list failed: its answer to resources/list is not a list") {
+		t.Errorf("notices: %s", said)
+	}
 	if items := rec.items(t); !strings.Contains(items, `"structured_content":{"b":12345678901234567890,"a":{"y":[1,2]}}`) || !strings.Contains(items, `{"type":"hologram","shape":[1,2]}`) {
 		t.Errorf("content is not kept as it came:\n%s", items)
 	}
@@ -76,7 +79,7 @@ func TestBigAnswers(t *testing.T) {
 }
 
 func TestResources(t *testing.T) {
-	s, rec := fixture(t, map[string]policy.MCPServer{"lib": fakeServer("library"), "bare": fakeServer("scales"), "dead": fakeServer("diesearly")}, nil)
+	s, rec := fixture(t, map[string]policy.MCPServer{"lib": fakeServer("library"), "bare": fakeServer("scales"), "dead": fakeServer("diesearly"), "odd": fakeServer("oddlibrary")}, nil)
 	check(t, s.Ready(t.Context()))
 	for _, c := range []struct{ name, args, want string }{
 		{"list_mcp_resources", ``, `"{\"resources\":[{\"name\":\"pear\",\"server\":\"lib\",\"size\":12345678901234567890,\"uri\":\"pear://1\"}]}"`},
@@ -95,6 +98,9 @@ func TestResources(t *testing.T) {
 		if got := string(r.Output); c.want != "" && got != c.want || c.want == "" && r.Status != event.Failed {
 			t.Errorf("%s %s:\n got %s\nwant %s", c.name, c.args, got, c.want)
 		}
+	}
+	if said := rec.notices(); strings.Count(said, "\n") > 0 || !strings.Contains(said, "MCP server odd was left out of a list of all servers: resources/list failed: its answer to resources/list is not a list") {
+		t.Errorf("notices: %s", said)
 	}
 	if items := rec.items(t); !strings.Contains(items, `"server":"codex","tool":"list_mcp_resources","arguments":{}`) {
 		t.Errorf("items: %s", items)

@@ -99,7 +99,11 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 		end()
 		return nil, err
 	}
-	resp.Body = &boundedBody{body: resp.Body, left: maxMessage, stream: isStream(resp), end: end}
+	most := int64(maxMessage)
+	if isStream(resp) {
+		most = maxStream
+	}
+	resp.Body = &boundedBody{body: resp.Body, left: most, end: end}
 	return resp, nil
 }
 
@@ -107,23 +111,18 @@ func isStream(r *http.Response) bool {
 	return strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "text/event-stream")
 }
 
-// maxStream bounds all events of one answer together.
+// maxStream bounds all events of one answer together; the SDK bounds each.
 const maxStream = 8 * maxMessage
 
-// boundedBody fails beyond its bound. A stream of events has a larger one; the
-// SDK bounds each event.
+// boundedBody fails beyond its bound.
 type boundedBody struct {
-	body   io.ReadCloser
-	left   int64
-	stream bool
-	end    func()
+	body io.ReadCloser
+	left int64
+	end  func()
 }
 
 // Read reads within the bound.
 func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.stream {
-		b.stream, b.left = false, maxStream
-	}
 	if b.left <= 0 {
 		return 0, errLongMessage
 	}

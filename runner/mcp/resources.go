@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/runner/tool"
 )
 
-// maxResources bounds the lists of all servers together.
+// maxResources bounds the list of one server.
 const maxResources = 2_000
 
 // ownServer is the server that items of lists over all servers name, as in the
@@ -134,7 +136,8 @@ func (s *Set) list(method, field string) func(context.Context, resourceArguments
 	}
 }
 
-// listAll asks every server that has resources; one that fails is left out.
+// listAll asks every server that has resources. One that fails is left out, with a
+// notice; one that does not know the question has no such list.
 func (s *Set) listAll(ctx context.Context, method, field string) (json.RawMessage, error) {
 	all := []json.RawMessage{}
 	for _, one := range s.servers {
@@ -143,10 +146,11 @@ func (s *Set) listAll(ctx context.Context, method, field string) (json.RawMessag
 		}
 		bounded, cancel := one.bounded(ctx, method)
 		items, err := one.pages(bounded, method, field, maxResources)
-		cancel()
-		if err == nil {
-			all = append(all, withServer(items, one.cfg.Name)...)
+		if code, _, refused := protocolError(err); err != nil && !(refused && code == jsonrpc.CodeMethodNotFound) {
+			one.notice("mcp_resources_failed", fmt.Sprintf("MCP server %s was left out of a list of all servers: %v", one.cfg.Name, one.failed(bounded, method, err)))
 		}
+		cancel()
+		all = append(all, withServer(items, one.cfg.Name)...)
 	}
 	return event.Marshal(map[string]any{field: all})
 }
