@@ -91,6 +91,10 @@ func (b *builder) hookTable(table *node, managed bool) {
 	}
 }
 
+// hookTimeout is how long a hook may take that names no time: as long as in the
+// reference, since a Stop hook may run all tests.
+const hookTimeout = 10 * time.Minute
+
 // hook adds one hook. A gate that could not work is an error, since a hook that
 // never runs lets everything through.
 func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
@@ -106,6 +110,7 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 			bad(group, "matcher %q is not a regular expression", matcher)
 			return
 		}
+		b.blindMatcher(event, matcher, group)
 	}
 	if t := v.get("type"); t != nil && t.text != "command" {
 		bad(v, "type %q cannot run unattended; only command can", t.text)
@@ -120,7 +125,7 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 		Event:   event,
 		Matcher: matcher,
 		Command: command.text,
-		Timeout: seconds(v.get("timeout"), time.Minute),
+		Timeout: seconds(v.get("timeout"), hookTimeout),
 		OnError: "continue",
 		Managed: managed,
 		Origin:  v.origin(),
@@ -132,9 +137,35 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 		h.OnError = e.text
 	}
 	if h.Timeout <= 0 {
-		h.Timeout = time.Minute
+		h.Timeout = hookTimeout
 	}
 	b.cfg.Hooks = append(b.cfg.Hooks, h)
+}
+
+// blindMatcher tells of a matcher that means commands and never sees one: hooks
+// know them by another name than the model does, so the hook would not run, and
+// nothing would say so.
+func (b *builder) blindMatcher(event, matcher string, group *node) {
+	if event != "PreToolUse" && event != "PostToolUse" && event != "PermissionRequest" || namesTool(matcher, "Bash") {
+		return
+	}
+	for _, name := range []string{"exec_command", "shell", "shell_command", "local_shell", "bash"} {
+		if namesTool(matcher, name) {
+			b.notice(Notice{Class: "hook_matcher", Origin: group.origin(), Hint: "write Bash; patches are apply_patch, and tools of servers are mcp__SERVER__TOOL",
+				Message: fmt.Sprintf("%sthe matcher %q of hooks.%s never sees a command: for hooks its tool is Bash", place(group), matcher, event)})
+			return
+		}
+	}
+}
+
+// namesTool tells whether a matcher is for a tool: words joined by | are compared
+// whole, anything else may match any part.
+func namesTool(matcher, tool string) bool {
+	if !strings.ContainsAny(matcher, `\.+*?()[]{}^$`) {
+		return slices.Contains(strings.Split(matcher, "|"), tool)
+	}
+	ok, err := regexp.MatchString(matcher, tool)
+	return err == nil && ok
 }
 
 // hookFile reads hooks.json; it returns 1 if there is one and hooks are off.

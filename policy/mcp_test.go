@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMCPTool(t *testing.T) {
@@ -121,5 +122,18 @@ func TestTelemetryVariableUnset(t *testing.T) {
 	n := slices.DeleteFunc(slices.Clone(p.Notices()), func(n Notice) bool { return n.Class != "otel_variable_unset" })
 	if len(n) != 1 || !strings.Contains(n[0].Message, "header b comes from the variable UNSET") {
 		t.Errorf("%+v", p.Notices())
+	}
+}
+
+// A matcher that means commands and never sees one is told.
+func TestBlindMatchers(t *testing.T) {
+	for matcher, blind := range map[string]bool{"exec_command": true, "shell|Write": true, "exec.*": true, "Bash": false, "Bash|exec_command": false, ".*": false, "*": false, "": false, "apply_patch": false, "mcp__.*": false, "Edit|Write": false} {
+		p := load(t, map[string]string{"home/config.toml": "[[hooks.PreToolUse]]\nmatcher = \"" + matcher + "\"\nhooks = [{ type = \"command\", command = \"x\" }]\n"})
+		if told := slices.ContainsFunc(p.Notices(), func(n Notice) bool { return n.Class == "hook_matcher" }); told != blind {
+			t.Errorf("matcher %q: told %v, want %v", matcher, told, blind)
+		}
+		if got := p.Config().Hooks[0].Timeout; got != 10*time.Minute {
+			t.Errorf("a hook that names no time has %v", got)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
+	"github.com/nightshift-ci/nightshift/runner/tool"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -131,7 +132,8 @@ func (r *run) verifyOne(ctx context.Context, cmd string) (event.VerifyCompleted,
 	if !r.cfg.AllowLoginShell {
 		how = "-c"
 	}
-	p, err := r.box.Start(ctx, sandbox.Command{Argv: []string{r.state.shell, how, cmd}, Dir: r.Workdir, Env: r.childEnv("")})
+	env := r.childEnv("")
+	p, err := r.box.Start(ctx, sandbox.Command{Argv: tool.LoginPath([]string{r.state.shell, how, cmd}, env), Dir: r.Workdir, Env: env})
 	if err != nil {
 		return v, fmt.Errorf("--verify %q: %w", cmd, err)
 	}

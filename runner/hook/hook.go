@@ -57,7 +57,7 @@ type Options struct {
 	Transcript string // path of the thread's file, "" when ephemeral
 	Model      string
 	Permission string        // permission_mode told to hooks; "" = bypassPermissions
-	Timeout    time.Duration // of a hook that names none; 0 = 60 s
+	Timeout    time.Duration // of a hook that names none; 0 = 10 min
 	Log        *event.Log
 }
 
@@ -118,7 +118,7 @@ type hook struct {
 }
 
 // defaultTimeout is the reference's.
-const defaultTimeout = time.Minute
+const defaultTimeout = 10 * time.Minute
 
 // New checks all hooks. An unknown event or a matcher that is not a pattern is an
 // error, since a hook that never runs lets everything through.

@@ -212,7 +212,8 @@ func (t *execTool) run(ctx context.Context, c Call, began time.Time, cmd command
 	id := s.deps.Log.Start(event.CommandExecution{Command: cmd.display, Status: event.InProgress})
 	s.deps.Log.Emit(decisionOn(cmd, v, id, c.ID))
 	Begun(ctx)
-	run := sandbox.Command{Argv: cmd.argv, Dir: cmd.dir, Env: s.deps.Env(c.ID), Unsandboxed: v.Outcome == policy.Unsandboxed, Limits: s.deps.Limits}
+	env := s.deps.Env(c.ID)
+	run := sandbox.Command{Argv: LoginPath(cmd.argv, env), Dir: cmd.dir, Env: env, Unsandboxed: v.Outcome == policy.Unsandboxed, Limits: s.deps.Limits}
 	if cmd.TTY {
 		run.TTY = &terminal
 	}
