@@ -113,7 +113,15 @@ func (f *findings) value(v *node, s *schema, path []string) {
 
 // mustBe notes a value that is not what its key wants.
 func (f *findings) mustBe(v *node, path []string, want, got string) {
-	f.wrong = append(f.wrong, problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), want, got)})
+	p := problem{at: v, key: dotted(path), message: fmt.Sprintf("%q must be %s, not %s", dotted(path), want, got)}
+	switch {
+	case v.kind != kString || v.layer == nil || v.layer.flag == "":
+	case v.text == "":
+		p.hint = "is it a variable that is not set?"
+	case strings.HasPrefix(v.text, "{") || strings.HasPrefix(v.text, "["):
+		p.hint = `a value that is no TOML counts as text: write a table as { key = "value" } and a list as ["a", "b"]`
+	}
+	f.wrong = append(f.wrong, p)
 }
 
 // shown is a value in a message, unless it may be secret.
@@ -155,6 +163,7 @@ func valueTypes() map[string]valueType {
 		"table":  table,
 		"tables": {"a list of tables", ofKind(kArray)},
 		"string": text, "path": text,
+		"name":    {"a string that is not empty", func(v *node) bool { return v.kind == kString && strings.TrimSpace(v.text) != "" }},
 		"bool":    {"true or false", ofKind(kBool)},
 		"int":     {"a whole number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 }},
 		"number":  {"a number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 }},

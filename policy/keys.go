@@ -53,8 +53,8 @@ func profileKeys() []key {
 func modelKeys() []key {
 	p := "model_providers.*."
 	return []key{
-		{path: "model", typ: "string", def: "gpt-5.5", project: free, doc: "Model to ask."},
-		{path: "model_provider", typ: "string", def: "openai", doc: "Provider of the model: openai or a name in model_providers."},
+		{path: "model", typ: "name", def: "gpt-5.5", project: free, doc: "Model to ask."},
+		{path: "model_provider", typ: "name", def: "openai", doc: "Provider of the model: openai or a name in model_providers."},
 		{
 			path:    "model_reasoning_effort",
 			typ:     "enum:none|minimal|low|medium|high|xhigh|max|ultra|persistent",
@@ -77,7 +77,7 @@ func modelKeys() []key {
 		{path: "developer_instructions", typ: "string", project: free, doc: "Instructions added as a developer message."},
 		{path: "compact_prompt", typ: "string", project: free, doc: "Prompt for compacting the history."},
 		{path: "experimental_compact_prompt_file", typ: "path", project: free, doc: "File with the prompt for compacting."},
-		{path: "review_model", typ: "string", project: free, doc: "Model of the review command."},
+		{path: "review_model", typ: "name", project: free, doc: "Model of the review command."},
 		{path: "openai_base_url", typ: "string", doc: "Base URL of the built-in provider."},
 		{path: "chatgpt_base_url", typ: "string", doc: "Base URL of the ChatGPT backend."},
 		{path: "model_providers", typ: "table", doc: "Model services by name."},

@@ -85,6 +85,8 @@ func typeSchema(typ string) map[string]any {
 	name, arg, _ := strings.Cut(typ, ":")
 	strs := map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	switch name {
+	case "name":
+		return map[string]any{"type": "string", "minLength": 1}
 	case "string", "path":
 		return map[string]any{"type": "string"}
 	case "bool":
