@@ -19,6 +19,11 @@ func TestStepSummaryIsCutWithCare(t *testing.T) {
 		s.Denials = append(s.Denials, Denial{Action: "command", Subject: fmt.Sprintf("rm `%d` | x", i)})
 		s.Tools = append(s.Tools, ToolUse{Tool: fmt.Sprintf("tool|%d", i)})
 	}
+	for limit := 1; limit < 600; limit += 13 { // nearly full: what stands there already must not be lost
+		if text := markdownOf([]*Summary{s}, limit); len(text) > limit {
+			t.Errorf("%d bytes in a budget of %d", len(text), limit)
+		}
+	}
 	whole := len(markdownOf([]*Summary{s}, 0))
 	for _, limit := range []int{600, 2000, 5000, 20_000, 100_000, 300_000, 700_000, StepSummaryLimit} {
 		var b bytes.Buffer

@@ -97,10 +97,14 @@ func (m *markdown) addLines(lines []string) {
 }
 
 func (m *markdown) finish() string {
-	if m.dropped > 0 {
-		fmt.Fprintf(&m.b, "\n> **Cut:** %s left out to stay within %d bytes. The report files have everything.\n", plural(m.dropped, "block was", "blocks were"), m.limit)
+	if m.dropped == 0 {
+		return m.b.String()
 	}
-	return m.b.String()
+	said := fmt.Sprintf("\n> **Cut:** %s left out to stay within %d bytes. The report files have everything.\n", plural(m.dropped, "block was", "blocks were"), m.limit)
+	if m.b.Len()+len(said) > m.limit { // a service refuses the whole, with what others wrote
+		return ""
+	}
+	return m.b.String() + said
 }
 
 func (m *markdown) document(d doc, level string) {
