@@ -96,7 +96,8 @@ func harmlessRunes(t testing.TB, name, s string) {
 		t.Errorf("%s: not UTF-8", name)
 	}
 	for i, r := range s {
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+		hidden := unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) && !unicode.Is(unicode.Mn, r) || r > 0xffff && unicode.Is(unicode.Variation_Selector, r)
+		if r != '\n' && r != '\t' && (hidden || unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
 			t.Errorf("%s: %U at %d", name, r, i)
 			return
 		}
@@ -305,7 +306,7 @@ func TestHostileTextIsInertEverywhere(t *testing.T) {
 	for _, s := range []string{
 		hostile, "", "\n", "`", "```", "````\n```", "~~~\n", "|", `\|`, `\\|`, "]]>", "<!--", "-->", "::error::x", "\u00a0::error::x", "\u200b::x", "\ufeff::x", "\r::x", "##[x]", "##vso[x]",
 		"<details>", "<https://example.com>", "www.example.com", "https://example.com", "a@example.com", "[a]: https://example.com\n\n[a]", "[^1]\n\n[^1]: x", "***\n", "---\n", "> q", "    code", "1. x",
-		"term\n: definition", "- [ ] task", "&lt;script&gt;", "&#60;script&#62;", "\x00", "\xff", "\U000e0041", "{{.}}", "${x}", "%0A::error::x", "%25", "<a href=\"javascript:x\">", "\u2028::error::x", "\u0085::x",
+		"term\n: definition", "- [ ] task", "&lt;script&gt;", "&#60;script&#62;", "\x00", "\xff", "\U000e0041", "a\U000e0101b", "\u3164::x", "\u115f", "\u2064x", "\U000e0fff", "{{.}}", "${x}", "%0A::error::x", "%25", "<a href=\"javascript:x\">", "\u2028::error::x", "\u0085::x",
 		strings.Repeat("`", many), strings.Repeat("[", many), strings.Repeat("> ", many), strings.Repeat("*a ", many), strings.Repeat("<a ", many), strings.Repeat("![", many),
 	} {
 		t.Run(fmt.Sprintf("%.20q", s), func(t *testing.T) { checkAll(t, everything(t, s), s) })

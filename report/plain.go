@@ -111,11 +111,13 @@ func acts(r rune) bool {
 		return true
 	}
 	switch {
-	case r == 0x061c, r >= 0x200e && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2066 && r <= 0x2069: // bidi, separators
+	case r == 0x061c, r >= 0x200e && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2060 && r <= 0x206f: // bidi, separators, invisible operators
 		return true
-	case r == 0x200b, r == 0x2060, r == 0xfeff, r == 0x00ad, r == 0x180e, r >= 0xfff9 && r <= 0xfffb: // invisible
+	case r == 0x200b, r == 0xfeff, r == 0x00ad, r == 0x180e, r >= 0xfff0 && r <= 0xfffb: // invisible
 		return true
-	case r >= 0xe0000 && r <= 0xe007f: // tag characters: text that people do not see and models do
+	case r == 0x115f, r == 0x1160, r == 0x3164, r == 0xffa0: // fillers: letters that show nothing
+		return true
+	case r >= 0xe0000 && r <= 0xe0fff: // tags and more variation selectors: text that people do not see and models do
 		return true
 	}
 	return false

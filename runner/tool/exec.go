@@ -274,8 +274,7 @@ func startAdvice(e *sandbox.StartError, cmd command) string {
 func systemReason(e *sandbox.StartError) string {
 	var no syscall.Errno
 	if errors.As(e.Err, &no) {
-		text := no.Error()
-		return fmt.Sprintf("%s%s (os error %d)", strings.ToUpper(text[:1]), text[1:], int(no))
+		return patch.SystemText(no)
 	}
 	return e.Reason
 }
