@@ -38,6 +38,7 @@ type reader struct {
 	at     map[string]int // where an item is in output, by what tells it from others
 	bytes  int
 	seen   map[string]bool // lifecycle events so far
+	said   strings.Builder // text of deltas, until there is an item
 }
 
 // outputItem is an item with what is needed to order and recognise it.
@@ -103,6 +104,9 @@ func (r *reader) next() (*Progress, *Response, *failure) {
 			p := &Progress{Event: h.Type}
 			if h.Type == "response.output_text.delta" {
 				p.Text = text
+				if len(r.output) == 0 {
+					r.said.WriteString(text)
+				}
 			}
 			return p, nil, nil
 		}
@@ -208,6 +212,7 @@ func (r *reader) add(index int, raw json.RawMessage) *failure {
 	}
 	r.at[key] = len(r.output)
 	r.output = append(r.output, it)
+	r.said = strings.Builder{}
 	return nil
 }
 
@@ -230,13 +235,23 @@ func withContent(kind string, raw json.RawMessage) json.RawMessage {
 
 // finish makes the response. Its items are those of the output_item.done events,
 // in the order of their indices; a service that sends none of these is taken at
-// the word of its final event.
+// the word of its final event, and one whose final event has none either at that
+// of its deltas: gateways that translate streams leave out the one or the other.
 func (r *reader) finish(res gjson.Result) (*Response, *failure) {
 	if len(r.output) == 0 {
 		for i, it := range res.Get("output").Array() {
 			if f := r.add(i, json.RawMessage(it.Raw)); f != nil {
 				return nil, f
 			}
+		}
+	}
+	if len(r.output) == 0 && r.said.Len() > 0 {
+		said, err := json.Marshal(r.said.String())
+		if err != nil {
+			return nil, cut(err)
+		}
+		if f := r.add(0, slices.Concat([]byte(`{"type":"message","role":"assistant","content":[{"type":"output_text","text":`), said, []byte(`}]}`))); f != nil {
+			return nil, f
 		}
 	}
 	out := r.resp

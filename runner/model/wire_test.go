@@ -263,6 +263,8 @@ func TestOddStreams(t *testing.T) {
 		{"repeated call", ev(fmt.Sprintf(call, 0, 0), fmt.Sprintf(call, 1, 1), done), 1, "c1"},
 		{"items without ids", ev(item(0, "", "one"), item(0, "", "one"), item(1, "", "two"), done), 2, "two"},
 		{"unordered", ev(item(1, "b", "two"), item(0, "a", "one"), done), 2, "one"},
+		{"only deltas", ev(`{"type":"response.output_text.delta","delta":"o"}`) + ev(`{"type":"response.output_text.delta","delta":"ne"}`) + ev(`{"type":"response.completed","response":{"id":"r","output":[]}}`), 1, "one"},
+		{"deltas and the final event", ev(`{"type":"response.output_text.delta","delta":"o"}`) + ev(`{"type":"response.completed","response":{"id":"r","output":[{"type":"message","id":"a","content":[{"type":"output_text","text":"one"}]}]}}`), 1, "one"},
 		{"only the final event", ev(`{"type":"response.completed","response":{"id":"r","output":[{"type":"message","id":"a","content":[{"type":"output_text","text":"one"}]}]}}`), 1, "one"},
 		{"events after the end", ev(item(0, "a", "one"), done, item(1, "b", "two")), 1, "one"},
 		{"invalid UTF-8 in an item", strings.Replace(ev(item(0, "a", "MARK"), done), "MARK", "on\xc3\x28e", 1), 1, "on\uFFFD(e"},
