@@ -68,7 +68,9 @@ func (c *replayCmd) sinks(rt *runtime) ([]event.Sink, error) {
 	if c.ReportDir != "" {
 		dir := rt.abs(c.ReportDir)
 		o.ReportDir, o.PatchFile = dir, filepath.Join(dir, "changes.patch")
-		sinks = append(sinks, report.NewJSONLFile(filepath.Join(dir, "events.jsonl"), createFile))
+		if log := filepath.Join(dir, "events.jsonl"); !sameFile(rt.abs(c.Events), log) { // a broken log would become what could be read of it
+			sinks = append(sinks, report.NewJSONLFile(log, createFile))
+		}
 	}
 	if c.SignKey != "" {
 		if o.Sign, err = readSigner(rt, rt.abs(c.SignKey)); err != nil {
@@ -80,6 +82,16 @@ func (c *replayCmd) sinks(rt *runtime) ([]event.Sink, error) {
 		return nil, usageError("%w", err)
 	}
 	return append(sinks, r), nil
+}
+
+// sameFile tells whether both names lead to one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // outputs reads the report flags of commands that render logs.
