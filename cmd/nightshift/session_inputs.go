@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -85,6 +86,7 @@ func (s *session) readSchema() (*runner.Schema, error) {
 	if err != nil {
 		return nil, usageError("failed to read output schema file %s: %v", s.flags.OutputSchema, errText(err))
 	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // some editors begin a file with it
 	schema, err := runner.ParseSchema(s.flags.OutputSchema, data)
 	if err != nil {
 		return nil, exitError{code: runner.ExitUsage, err: err}
