@@ -244,7 +244,7 @@ func (s *Sink) agent(r event.Record, e event.AgentEvent) {
 	switch inner.Event.(type) {
 	case event.PolicyDecision, event.ToolCompleted, event.ModelResponse, event.ModelRetried, event.ModelFallback, event.LimitReached,
 		event.HookCompleted, event.HistoryCompacted:
-	case event.TurnFailed:
+	case event.TurnFailed, event.ItemStarted, event.ItemCompleted:
 		counted = false
 	case event.RunStarted, event.RunCompleted, event.ModelRequest:
 		logged, counted = false, false

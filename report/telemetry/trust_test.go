@@ -287,6 +287,41 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+// What may be exported of tools and answers may be of those of a sub-agent, too.
+func TestTextsOfAgents(t *testing.T) {
+	c, url := startHTTP(t)
+	o := to("otlp-http", url, "json")
+	o.LogToolOutput, o.LogAgentResponses = true, true
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	play(t, s, func(l *event.Log) {
+		for _, e := range []event.Event{
+			event.ItemCompleted{Item: event.Item{ID: "item_0", Details: event.CommandExecution{Command: secretCommand, AggregatedOutput: secretOutput, Status: event.Completed}}},
+			event.ToolCompleted{Tool: "exec_command", ItemID: "item_0", Status: event.Completed},
+			event.ItemCompleted{Item: event.Item{ID: "item_1", Details: event.AgentMessage{Text: secretAnswer}}},
+		} {
+			raw, err := json.Marshal(event.Record{Seq: 1, Event: e})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Emit(event.AgentEvent{AgentID: "agent-1", Record: raw})
+		}
+	}, event.RunCompleted{})
+	said := map[string]string{}
+	for _, r := range c.records() {
+		v := values(r.Attributes)
+		said[r.EventName] = strings.Join([]string{v["agent_name"], v["arguments"], v["output"], v["response"]}, "|")
+	}
+	if want := "agent-1|" + secretCommand + "|" + secretOutput + "|"; said["codex.tool_result"] != want {
+		t.Errorf("tool_result %q, want %q", said["codex.tool_result"], want)
+	}
+	if want := "agent-1|||" + secretAnswer; said["codex.agent_response"] != want {
+		t.Errorf("agent_response %q, want %q", said["codex.agent_response"], want)
+	}
+}
+
 // Making a sink must not delay the first request of a run.
 func BenchmarkNew(b *testing.B) {
 	for range b.N {
