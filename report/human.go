@@ -167,12 +167,14 @@ func (h *Human) say(r event.Record) string {
 func (h *Human) sayOurs(r event.Record) string {
 	switch e := r.Event.(type) {
 	case event.PolicyDecision:
-		if e.Outcome == "denied" && e.ItemID == "" && e.CallID == "" { // a call has an item, which says it
-			return h.denied(e.Action+" "+e.Subject, &event.Denial{Reason: e.Reason, Source: e.Source, Rule: e.Rule, Origin: e.Origin})
+		if deniedAlone(e) {
+			return h.denied(e.Action+" "+e.Subject, denialIn(e))
 		}
 		if e.Outcome == "unsandboxed" {
 			return h.line(styleWarn, "outside the sandbox", "%s", PlainLine(e.Subject, 500))
 		}
+	case event.AgentEvent:
+		return h.agent(e)
 	case event.ModelFallback:
 		return h.line(styleWarn, "model", "%s is used instead of %s: %s", PlainLine(e.To, 80), PlainLine(e.From, 80), PlainLine(e.Reason, 300))
 	case event.HistoryCompacted:

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -167,6 +168,43 @@ func (h *Human) denied(what string, d *event.Denial) string {
 		fmt.Fprintf(&b, "    because %s\n", PlainLine(d.Reason, 1000))
 	}
 	return b.String()
+}
+
+// agent tells what a sub-agent, or an agent of one, was refused; its other doings
+// are the log's.
+func (h *Human) agent(e event.AgentEvent) string {
+	inner := event.Record{Event: e}
+	id := ""
+	for range maxAgentDepth {
+		nested, ok := inner.Event.(event.AgentEvent)
+		if !ok {
+			break
+		}
+		id, inner = nested.AgentID, event.Record{}
+		if json.Unmarshal(nested.Record, &inner) != nil {
+			return ""
+		}
+	}
+	switch x := inner.Event.(type) {
+	case event.ItemCompleted:
+		if tool, title, status, denial := describe(x.Item.Details); denial != nil || status == event.Declined {
+			return h.denied("agent "+id+": "+actionOf(tool)+" "+title, denial)
+		}
+	case event.PolicyDecision:
+		if deniedAlone(x) {
+			return h.denied("agent "+id+": "+x.Action+" "+x.Subject, denialIn(x))
+		}
+	}
+	return ""
+}
+
+// deniedAlone tells whether no item says that this was refused.
+func deniedAlone(e event.PolicyDecision) bool {
+	return e.Outcome == "denied" && e.ItemID == "" && e.CallID == ""
+}
+
+func denialIn(e event.PolicyDecision) *event.Denial {
+	return &event.Denial{Reason: e.Reason, Source: e.Source, Rule: e.Rule, Origin: e.Origin}
 }
 
 // block indents text of many lines and caps it.
