@@ -139,6 +139,7 @@ exec --record writes such a file, exec --model-script plays it without a server.
 `
 	case "completion":
 		return `  source <(nightshift completion bash)
+  nightshift completion zsh > ~/.zfunc/_nightshift    # with fpath+=(~/.zfunc) before compinit in .zshrc
   nightshift completion fish > ~/.config/fish/completions/nightshift.fish
 `
 	case "man":
