@@ -44,7 +44,11 @@ func (r *resolved) findProtected(s *Spec) error {
 			case err != nil:
 				return &SpecError{Field: "protected path", Path: p, Reason: reasonOf(err)}
 			case fi.Mode()&os.ModeSymlink != 0:
-				refuse(p, "is a symbolic link, which a command could replace", "make it a folder, or a file with `gitdir: PATH`")
+				hint := "make it a folder; what lies in it may be links"
+				if name == ".git" {
+					hint = "make it a folder, or a file with `gitdir: PATH`"
+				}
+				refuse(p, "is a symbolic link, which a command could replace", hint)
 			case fi.IsDir() && leftBehind(p):
 				r.hold = append(r.hold, p)
 			case fi.IsDir() || fi.Mode().IsRegular():

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -54,7 +55,9 @@ func (s *server) httpTransport() (sdk.Transport, error) {
 		base = own
 	}
 	client.Timeout = 0 // calls have their own bounds
-	client.Transport = &carrier{base: base, endpoint: endpoint, header: header, life: s.ctx}
+	client.Transport = &carrier{base: base, endpoint: endpoint, header: header, life: s.ctx, renewed: func() {
+		s.notice("mcp_session_renewed", fmt.Sprintf("MCP server %s no longer knew its session; a new one was begun", s.cfg.Name))
+	}}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error {
 		return errors.New("it redirects to another address, which is not followed")
 	}
@@ -63,13 +66,18 @@ func (s *server) httpTransport() (sdk.Transport, error) {
 	}, nil
 }
 
-// carrier adds headers for one endpoint, bounds answers, and ends requests with
-// the server's life.
+// carrier adds headers for one endpoint, bounds answers, ends requests with the
+// server's life, and begins a new session where the server has lost one.
 type carrier struct {
 	base     http.RoundTripper
 	endpoint *url.URL
 	header   http.Header
 	life     context.Context
+	renewed  func() // after each new session
+
+	mu      sync.Mutex
+	hello   *http.Request // the first request, which began the session
+	session string        // in place of the one that the SDK knows; "" until it was lost
 }
 
 // RoundTrip sends one request.
@@ -94,7 +102,7 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
-	resp, err := c.base.RoundTrip(out)
+	resp, err := c.inSession(out)
 	if err != nil {
 		end()
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -138,7 +139,7 @@ func TestHTTPFailures(t *testing.T) {
 	s, rec := fixture(t, servers, lookup(map[string]string{"TOKEN": "tok-123"}))
 	check(t, s.Ready(t.Context()))
 	said := map[string]string{
-		"gone": "its url cannot be used: dial tcp", "hang": "startup_timeout_sec of 300ms", "endless": "", "junk": "", "unauthorized": "Unauthorized; it wants a credential: name the variable that holds its token in mcp_servers.unauthorized.bearer_token_env_var", "moved": "redirects",
+		"gone": "the request to its url failed: dial tcp", "hang": "startup_timeout_sec of 300ms", "endless": "", "junk": "", "unauthorized": "Unauthorized; it wants a credential: name the variable that holds its token in mcp_servers.unauthorized.bearer_token_env_var", "moved": "redirects",
 		"scheme": "not an HTTP address", "notoken": "UNSET, which is not set", "noheader": "UNSET, which is not set", "split": "line break",
 	}
 	failed := 0
@@ -202,5 +203,71 @@ func TestRightMethod(t *testing.T) {
 	var m map[string]any
 	if err := json.Unmarshal(rightMethod([]byte(`{"jsonrpc":"2.0","id":"a","method":"raw:tools/list","params":{}}`)), &m); err != nil || m["id"] != "a" {
 		t.Errorf("%v %v", m, err)
+	}
+}
+
+// A server that was started anew knows the sessions of before no longer; a new
+// one is begun and the call made once more. One that knows none stays lost, and
+// a refusal of another kind is not tried again.
+func TestLostSessions(t *testing.T) {
+	for _, asJSON := range []bool{true, false} {
+		for name, c := range map[string]struct {
+			code     int
+			always   bool
+			want     event.Status
+			sessions int
+		}{"started anew": {http.StatusNotFound, false, event.Completed, 2}, "gone": {http.StatusNotFound, true, event.Failed, 1}, "refused": {http.StatusUnauthorized, false, event.Failed, 1}} {
+			var mu sync.Mutex
+			var lost bool
+			sessions, calls := map[string]bool{}, 0
+			ts := httpServer(t, asJSON, func(r *http.Request) int {
+				mu.Lock()
+				defer mu.Unlock()
+				id := r.Header.Get("Mcp-Session-Id")
+				if id == "" && lost && c.always {
+					return c.code
+				}
+				if id == "" || r.Method != http.MethodPost {
+					return 0
+				}
+				old := sessions[id]
+				if !lost {
+					sessions[id] = true
+					return 0
+				}
+				if calls++; old && (c.code == http.StatusNotFound || calls == 1) {
+					return c.code
+				}
+				sessions[id] = false
+				return 0
+			})
+			s, rec := fixture(t, map[string]policy.MCPServer{"s": web(ts.URL)}, nil)
+			check(t, s.Ready(t.Context()))
+			if r := call(t, s, "shout", `{"text":"a"}`); r.Status != event.Completed {
+				t.Fatalf("%s: %s", name, r.Output)
+			}
+			mu.Lock()
+			lost = true
+			mu.Unlock()
+			for range 2 {
+				if r := call(t, s, "shout", `{"text":"loud"}`); r.Status != c.want || strings.Contains(string(r.Output), "LOUD") != (c.want == event.Completed) {
+					t.Errorf("%s: %s %s", name, r.Status, r.Output)
+				}
+			}
+			mu.Lock()
+			if len(sessions) != c.sessions {
+				t.Errorf("%s: %d sessions, want %d", name, len(sessions), c.sessions)
+			}
+			mu.Unlock()
+			told := 0
+			for _, e := range rec.all() {
+				if n, ok := e.(event.Notice); ok && n.Class == "mcp_session_renewed" {
+					told++
+				}
+			}
+			if told != c.sessions-1 {
+				t.Errorf("%s: told %d times", name, told)
+			}
+		}
 	}
 }

@@ -200,12 +200,8 @@ func (s *server) anyVersion(next sdk.MethodHandler) sdk.MethodHandler {
 }
 
 func (s *server) startError(ctx context.Context, err error) error {
-	var request *url.Error
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		err = context.Cause(ctx)
-	case errors.As(err, &request): // what is around it is the way to it, and it repeats the address, with its query
-		err = fmt.Errorf("its url cannot be used: %w", request.Err)
 	}
 	return s.explain(err)
 }
@@ -242,6 +238,10 @@ const noNetwork = "CODEX_SANDBOX_NETWORK_DISABLED=1"
 
 // explain adds what is known about a server's end.
 func (s *server) explain(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) { // what is around it is the way to it, and it repeats the address, with its query
+		err = fmt.Errorf("the request to its url failed: %w", request.Err)
+	}
 	if dead := s.died(); dead != nil {
 		err = dead
 	}
