@@ -98,6 +98,12 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	// So would the git folder of a linked work tree, and objects that a clone
 	// borrows.
 	c.Spec.Show = append(c.Spec.Show, o.Facts.GitFolders()...)
+	// And the rest of the repository, when the run works in a folder of it: a
+	// package without its siblings and its history is no checkout. A repository
+	// that is the temporary folder itself would show what belongs to others.
+	if root := o.Facts.Root; root != "" && root != o.Workdir && !slices.Contains([]string{"/tmp", "/var/tmp", "/run", "/"}, root) {
+		c.Spec.Show = append(c.Spec.Show, root)
+	}
 	if err := c.checkRoots(c.Spec.Write, o); err != nil {
 		return nil, err
 	}
