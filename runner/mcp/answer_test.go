@@ -39,9 +39,6 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("arguments %s: %s", args, r.Output)
 		}
 	}
-	if said := rec.notices(); strings.Count(said, "\n") > 0 || !strings.Contains(said, "MCP server odd was left out of a list of all servers: resources/list failed: its answer to resources/list is not a list") {
-		t.Errorf("notices: %s", said)
-	}
 	if items := rec.items(t); !strings.Contains(items, `"structured_content":{"b":12345678901234567890,"a":{"y":[1,2]}}`) || !strings.Contains(items, `{"type":"hologram","shape":[1,2]}`) {
 		t.Errorf("content is not kept as it came:\n%s", items)
 	}
