@@ -109,7 +109,7 @@ func (r *run) startServers(ctx context.Context, conf *Confinement) {
 		return
 	}
 	r.state.servers = mcp.Start(ctx, mcp.Options{Servers: r.cfg.MCPServers, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""),
-		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, HTTP: r.HTTP, Decide: r.decideServerCall,
+		LookupEnv: r.lookupEnv, Version: r.Version, Log: r.log, Mask: r.Mask, HTTP: r.HTTP, Decide: r.decideServerCall,
 		// Servers may say a fifth more than commands, in bytes.
 		MaxText: int(min(r.cfg.OutputTokens, 1<<20)) * 4 * 6 / 5})
 	r.onEnd(func(context.Context) { r.logError("the MCP servers", r.state.servers.Close()) })

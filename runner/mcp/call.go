@@ -159,7 +159,7 @@ func (t *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		}
 		return a.fail(errText(s.cfg.Name, t.remoteName, err, bound), nil), nil
 	}
-	answer, err := parseAnswer(raw)
+	answer, err := parseAnswer(s.set.o.Mask.MaskJSON(raw))
 	if err != nil {
 		return a.fail(errText(s.cfg.Name, t.remoteName, err, nil), nil), nil
 	}

@@ -199,6 +199,25 @@ func behave(name string) {
 				}
 			}
 		}
+	case "leaky": // says a secret so often that every cut goes through one
+		f.tools = simple("answer", "refuse", "die")
+		secrets := strings.Repeat("sekret-token-8f3a1c", 100_000)
+		f.call = func(name string, _ map[string]any) (string, string) {
+			switch name {
+			case "refuse":
+				return "", `{"code":1,"message":"` + secrets + `"}`
+			case "die":
+				fmt.Fprint(os.Stderr, secrets)
+				os.Exit(1)
+			}
+			return text(secrets), ""
+		}
+		f.other = func(method string, _ map[string]any) string {
+			if method != "resources/read" {
+				return ""
+			}
+			return `{"contents":[{"uri":"x","text":"` + secrets + `"}]}`
+		}
 	case "big":
 		f.call = func(_ string, args map[string]any) (string, string) {
 			return text(strings.Repeat("é", int(args["n"].(float64)))), ""

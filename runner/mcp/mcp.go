@@ -50,6 +50,9 @@ type Options struct {
 	HTTP    *http.Client
 	Version string // of this program, told to servers
 	Log     *event.Log
+	// Mask masks secrets in what servers answer and say, before it is cut to a
+	// length and before the model sees it; nil masks nothing.
+	Mask *event.Redactor
 	// Decide says whether a tool may be called; nil applies [Approve] with
 	// fullAccess false.
 	Decide func(Request) Decision

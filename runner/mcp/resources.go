@@ -96,6 +96,7 @@ func (t *resourceTool) Call(ctx context.Context, c tool.Call) (tool.Result, erro
 	if err != nil {
 		return a.text(err.Error()), nil
 	}
+	out = t.set.o.Mask.MaskJSON(out)
 	shown := shorten(string(out), t.set.o.MaxText)
 	a.item.Status = event.Completed
 	a.item.Result = answer{content: []block{textBlock(string(out))}}.forEvent()

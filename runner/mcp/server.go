@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/nightshift-ci/nightshift/policy"
@@ -289,7 +290,9 @@ func (s *server) transport() (sdk.Transport, error) {
 	s.proc = proc
 	s.set.wg.Go(func() {
 		defer close(s.errEnd)
-		_, _ = io.Copy(&s.stderr, proc.Stderr()) // its end is the process's end; the tail is all that is wanted
+		said := s.set.o.Mask.Writer(&s.stderr)
+		_, _ = io.Copy(said, proc.Stderr()) // its end is the process's end; the tail is all that is wanted
+		_ = said.Close()                    // a tail takes everything
 	})
 	f := &frames{br: bufio.NewReaderSize(proc.Output(), 64<<10), failed: func(err error) {
 		s.setDead(err)
@@ -379,6 +382,10 @@ func (s *server) request(ctx context.Context, method string, p *rawParams) (json
 			s.kill(err)
 			a = <-done
 		}
+	}
+	var refused *jsonrpc.Error
+	if errors.As(a.err, &refused) {
+		refused.Message = s.set.o.Mask.Mask(refused.Message)
 	}
 	if a.err != nil {
 		return nil, a.err
