@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -50,10 +52,14 @@ func (rt *runtime) lookupEnv(name string) (string, bool) {
 	return "", false
 }
 
-// userHome is $HOME, or "/" when there is none.
+// userHome is $HOME. Services and cron jobs may have none: then it is the home
+// of the account, as the reference has it, and "/" for one that is not listed.
 func (rt *runtime) userHome() string {
 	if h := rt.getenv("HOME"); filepath.IsAbs(h) {
 		return h
+	}
+	if account, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil && filepath.IsAbs(account.HomeDir) {
+		return account.HomeDir
 	}
 	return "/"
 }
