@@ -100,7 +100,7 @@ func (r *run) hookOptions() hook.Options {
 		transcript = r.Thread.Store.Path()
 	}
 	return hook.Options{Hooks: r.cfg.Hooks, Sandbox: r.box, Dir: r.Workdir, Env: r.childEnv(""), Shell: r.state.shell,
-		SessionID: r.Thread.ID, Transcript: transcript, Model: r.cfg.Model, Permission: "bypassPermissions", Log: r.log}
+		SessionID: r.Thread.ID, Transcript: transcript, Model: r.cfg.Model, Permission: "bypassPermissions", Log: r.log, Mask: r.Mask}
 }
 
 // startServers begins to start the MCP servers; they get ready beside the rest.

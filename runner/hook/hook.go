@@ -59,6 +59,10 @@ type Options struct {
 	Permission string        // permission_mode told to hooks; "" = bypassPermissions
 	Timeout    time.Duration // of a hook that names none; 0 = 10 min
 	Log        *event.Log
+	// Mask masks secrets in what hooks say, before it is cut to a length and before
+	// the model sees it; nil masks nothing. What a hook puts into a tool's input
+	// stays as it is.
+	Mask *event.Redactor
 }
 
 // Result is what all hooks of one event say together.

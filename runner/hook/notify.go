@@ -73,7 +73,7 @@ func notify(ctx context.Context, o Options, argv []string, n Notification) (*int
 	if err != nil {
 		return nil, err
 	}
-	said, _ := readHead(p.Output(), maxStderr) // only shown when it fails
+	said := o.said(p.Output()) // only shown when it fails
 	exit, err := p.Wait()
 	switch {
 	case ctx.Err() != nil:

@@ -38,10 +38,11 @@ func (r *Runner) run(ctx context.Context, h hook, in input, itemID string) said 
 		var stdout, stderr string
 		if code, stdout, stderr, err = r.execute(ctx, h, body); err == nil {
 			s, err = read(h.Event, *code, stdout, stderr)
+			s.reason, s.context, s.output = r.o.Mask.Mask(s.reason), r.o.Mask.Mask(s.context), r.o.Mask.Mask(s.output)
 		}
 	}
 	done := event.HookCompleted{
-		Event: h.Event, Hook: short(h.Command), Origin: h.Origin, ExitCode: code,
+		Event: h.Event, Hook: short(r.o.Mask.Mask(h.Command)), Origin: h.Origin, ExitCode: code,
 		DurationMS: time.Since(began).Milliseconds(), ItemID: itemID, Outcome: "completed", Message: short(s.reason),
 	}
 	if err != nil {
@@ -89,8 +90,7 @@ func (r *Runner) execute(ctx context.Context, h hook, body []byte) (code *int, s
 	}
 	texts := make(chan string, 1)
 	go func() {
-		text, _ := readHead(p.Stderr(), maxStderr) // the rest is dropped
-		texts <- text
+		texts <- r.o.said(p.Stderr())
 	}()
 	stdout, whole := readHead(p.Output(), maxStdout)
 	exit, waitErr := p.Wait()
@@ -108,6 +108,25 @@ func (r *Runner) execute(ctx context.Context, h hook, body []byte) (code *int, s
 		return &exit.Code, "", "", errTooMuch
 	}
 	return &exit.Code, stdout, stderr, nil
+}
+
+// head keeps the first bytes of what is written to it.
+type head struct{ kept []byte }
+
+// Write never fails.
+func (h *head) Write(p []byte) (int, error) {
+	h.kept = append(h.kept, p[:min(len(p), maxStderr-len(h.kept))]...)
+	return len(p), nil
+}
+
+// said reads what a program says for people to its end and keeps the first part.
+// Secrets are masked before it is cut, so that no half of one stays.
+func (o *Options) said(r io.Reader) string {
+	var h head
+	masked := o.Mask.Writer(&h)
+	_, _ = io.Copy(masked, r) // what came before an error is all there is
+	_ = masked.Close()        // a head takes everything
+	return strings.ToValidUTF8(string(h.kept), "\uFFFD")
 }
 
 // readHead reads r to its end and keeps the first max bytes; whole tells
