@@ -56,7 +56,7 @@ func (r *run) turn(ctx context.Context) error {
 			if len(resp.Items) > 0 {
 				empty = 0
 			} else if empty++; empty >= maxEmptyResponses {
-				return &TurnError{Class: "bad_response", Code: ExitService,
+				return &TurnError{Class: "bad_response", Code: ExitService, HintText: "try later; the service's status page may tell more",
 					Message: fmt.Sprintf("the service sent %d responses in a row without any output and asked to go on", empty)}
 			}
 		default:
@@ -104,7 +104,8 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 	for _, it := range resp.Items {
 		o, err := readItem(it)
 		if err != nil {
-			return nil, &TurnError{Class: "bad_response", Message: err.Error(), Code: ExitService}
+			return nil, &TurnError{Class: "bad_response", Message: err.Error(), Code: ExitService,
+				HintText: "check base_url: what answers there does not speak the Responses API as the service does"}
 		}
 		r.history.add(it)
 		r.store(it)
@@ -114,7 +115,8 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 			if refusal != "" && text == "" {
 				r.log.Complete("", event.AgentMessage{Text: refusal})
 				r.final = refusal
-				return nil, &TurnError{Class: "refused", Message: "the model refused: " + refusal, Code: ExitFailed}
+				return nil, &TurnError{Class: "refused", Message: "the model refused: " + refusal, Code: ExitFailed,
+					HintText: "reword the task or leave out the material it stumbles over; -m asks another model"}
 			}
 			r.final, r.answered = text, strings.TrimSpace(text) != ""
 			if r.Mode != "review" { // a review shows one message, made of the answer

@@ -31,7 +31,7 @@ func (s *Store) Find(ref string) (Info, error) {
 	info, err := s.findID(id)
 	var missing *NotFoundError
 	if errors.As(err, &missing) {
-		return Info{}, &NotFoundError{Ref: ref}
+		return Info{}, &NotFoundError{Ref: ref, Archived: missing.Archived}
 	}
 	info.Name = ref
 	return info, err
@@ -43,7 +43,11 @@ func (s *Store) findID(id string) (Info, error) {
 		return Info{}, err
 	}
 	if len(files) == 0 {
-		return Info{}, &NotFoundError{Ref: id}
+		missing := &NotFoundError{Ref: id}
+		if away, err := filepath.Glob(filepath.Join(s.Home, "archived_sessions", "*-"+id+".jsonl")); err == nil && len(away) > 0 {
+			missing.Archived = away[0]
+		}
+		return Info{}, missing
 	}
 	info, err := describe(files[0])
 	if err == nil && info.ID != id {

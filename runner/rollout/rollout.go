@@ -92,10 +92,15 @@ type TurnContext struct {
 type NotFoundError struct {
 	Ref string // id or name; "" when the newest one was asked for
 	Cwd string
+	// Archived is the file of the thread where the reference put it away.
+	Archived string
 }
 
 // Error says what was looked for.
 func (e *NotFoundError) Error() string {
+	if e.Archived != "" {
+		return fmt.Sprintf("thread %s is archived: %s", e.Ref, e.Archived)
+	}
 	if e.Ref != "" {
 		return fmt.Sprintf("no thread has the id or name %q", e.Ref)
 	}
@@ -107,6 +112,9 @@ func (e *NotFoundError) Error() string {
 
 // Hint tells how to find it.
 func (e *NotFoundError) Hint() string {
+	if e.Archived != "" {
+		return "unarchive it with the program that archived it, or move the file below CODEX_HOME/sessions"
+	}
 	if e.Ref == "" && e.Cwd != "" {
 		return "a thread belongs to the folder it was started in; use --all for those of other folders"
 	}

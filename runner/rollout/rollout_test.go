@@ -288,6 +288,24 @@ func TestManyThreadsOnANewHome(t *testing.T) {
 	}
 }
 
+// A thread that the reference put away is not called missing.
+func TestArchived(t *testing.T) {
+	s := &Store{Home: t.TempDir()}
+	id := record(t, s, "/w")
+	path := find(t, s, id).Path
+	away := filepath.Join(s.Home, "archived_sessions", filepath.Base(path))
+	check(t, os.Mkdir(filepath.Dir(away), 0o700))
+	check(t, os.Rename(path, away))
+	check(t, os.WriteFile(filepath.Join(s.Home, "session_index.jsonl"), fmt.Appendf(nil, "{\"id\":%q,\"thread_name\":\"figs\"}\n", id), 0o600))
+	for _, ref := range []string{id, "figs"} {
+		_, err := s.Find(ref)
+		var missing *NotFoundError
+		if !errors.As(err, &missing) || err.Error() != "thread "+ref+" is archived: "+away || !strings.Contains(missing.Hint(), "unarchive") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestFindings(t *testing.T) {
 	s := &Store{Home: t.TempDir()}
 	missing := func(i Info, err error) {
