@@ -44,7 +44,7 @@ func (s *server) listTools(ctx context.Context) error {
 	for _, raw := range all {
 		var t offered
 		if err := json.Unmarshal(raw, &t); err != nil || t.Name == "" {
-			s.notice("mcp_tool_invalid", fmt.Sprintf("MCP server %s offers a tool that cannot be read: %.100s", s.cfg.Name, raw))
+			s.notice("mcp_tool_invalid", fmt.Sprintf("MCP server %s offers a tool that cannot be read: %.100s", s.cfg.Name, s.set.o.Mask.MaskJSON(raw)))
 			continue
 		}
 		if !s.wanted(t.Name) {

@@ -191,7 +191,7 @@ func (t *execTool) verdict(cmd command) policy.Verdict {
 	if cmd.Permissions == escalate {
 		v := t.set.deps.Policy.Escalation(cmd.Cmd, cmd.Shell, cmd.login())
 		if cmd.Reason != "" {
-			v.Reason = strings.TrimPrefix(v.Reason+"; ", "; ") + "the model's reason was: " + firstBytes(cmd.Reason, maxReason)
+			v.Reason = strings.TrimPrefix(v.Reason+"; ", "; ") + "the model's reason was: " + firstBytes(t.set.deps.Mask.Mask(cmd.Reason), maxReason)
 		}
 		return v
 	}
