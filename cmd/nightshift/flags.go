@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nightshift-ci/nightshift/policy"
+	"github.com/nightshift-ci/nightshift/report"
 )
 
 // runFlags are the options that exec, resume, fork and review share: the
@@ -178,6 +179,9 @@ func (s *session) diag() zerolog.Logger {
 		level = v
 	}
 	l, err := zerolog.ParseLevel(strings.Replace(level, "off", "disabled", 1))
+	if err != nil { // of the variable: the flag has been checked
+		fmt.Fprintf(s.rt.stderr, "Warning: NIGHTSHIFT_LOG is %s, which is no level (off, error, warn, info, debug, trace): no diagnostics are written\n", report.PlainLine(level, 40))
+	}
 	if err != nil || l == zerolog.Disabled {
 		return zerolog.Nop()
 	}

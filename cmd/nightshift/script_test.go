@@ -52,7 +52,7 @@ func TestScript(t *testing.T) {
 // environ is the environment of the script.
 func environ(ts *testscript.TestScript) []string {
 	var out []string
-	for _, n := range []string{"PATH", "HOME", "CODEX_HOME", "NIGHTSHIFT_TEST_SYSTEM_DIR", "LANG", "TERM", "WORK", "TMPDIR",
+	for _, n := range []string{"PATH", "HOME", "CODEX_HOME", "NIGHTSHIFT_TEST_SYSTEM_DIR", "NIGHTSHIFT_LOG", "LANG", "TERM", "WORK", "TMPDIR",
 		"CODEX_API_KEY", "MOCK_API_KEY", "GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_ENV", "SECRET_TOKEN",
 		"CI_NODE_INDEX", "CI_NODE_TOTAL"} {
 		if v := ts.Getenv(n); v != "" {
