@@ -34,7 +34,7 @@ func (r *run) ask(ctx context.Context, purpose string, withTools bool) (*model.R
 		}
 		if doesNotFit(api) && !compacted && r.compactable() {
 			compacted = true
-			if r.compact(ctx, "context_length") != nil {
+			if r.compact(ctx, api.Class) != nil {
 				return nil, err
 			}
 			if limit := r.meter.beforeRequest(); limit != nil {

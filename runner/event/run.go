@@ -163,7 +163,7 @@ type ModelFallback struct {
 
 // HistoryCompacted tells that earlier items were replaced by a summary.
 type HistoryCompacted struct {
-	Trigger     string `json:"trigger"` // before_turn, mid_turn, context_length
+	Trigger     string `json:"trigger"` // before_turn, mid_turn, context_length, too_large
 	Method      string `json:"method"`  // endpoint, summary
 	ItemsBefore int    `json:"items_before"`
 	ItemsAfter  int    `json:"items_after"`
