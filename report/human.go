@@ -266,10 +266,17 @@ func (h *Human) changes(e event.DiffCaptured) string {
 	if e.Error != "" {
 		return h.line(styleBad, "changes", "could not be captured: %s", PlainLine(e.Error, 1000))
 	}
-	if h.o.Brief || len(e.Files) == 0 {
-		return ""
-	}
 	var b strings.Builder
+	for i, o := range e.Omitted { // whoever takes the patch alone must know
+		if i == 10 {
+			b.WriteString(h.line(styleWarn, "not in the patch", "%d more files", len(e.Omitted)-i))
+			break
+		}
+		b.WriteString(h.line(styleWarn, "not in the patch", "%s", PlainLine(o, 500)))
+	}
+	if h.o.Brief || len(e.Files) == 0 {
+		return b.String()
+	}
 	b.WriteString(h.paint(styleBold, "changed") + "\n")
 	for i, f := range e.Files {
 		if i == 100 {
