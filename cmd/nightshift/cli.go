@@ -157,8 +157,16 @@ func parseError(err error, words []string) error {
 		text, hint = text+": a time needs a unit", "write 90s, 15m or 1h30m"
 	case strings.HasPrefix(text, "unexpected argument") && len(words) > 0 && early.IsRun(words[0]):
 		hint = "a prompt is one argument: quote it; " + hint
+	case strings.HasPrefix(text, "unknown flag") && len(words) > 0 && early.IsRun(words[0]) && slices.ContainsFunc(words, dashedText):
+		hint = "a prompt that begins with a dash stands behind --, as in nightshift exec -- \"- tidy up\", or comes from stdin"
 	}
 	return exitError{code: runner.ExitUsage, err: &hintError{errors.New(text), hint}}
+}
+
+// dashedText tells a sentence that begins with a dash from an option.
+func dashedText(word string) bool {
+	head, _, _ := strings.Cut(word, "=")
+	return strings.HasPrefix(word, "-") && strings.ContainsAny(head, " \t\n")
 }
 
 // insteadOf names what there is here in place of a command of the reference.
