@@ -10,6 +10,10 @@ import (
 // case as POSIX has them.
 var profileShells = [...]string{"bash", "sh", "dash", "ash", "ksh", "mksh", "zsh"}
 
+// longestArgument is what Linux takes as one argument, with its final zero, on
+// machines with pages of 4 KiB; a command that just fits must not be refused.
+const longestArgument = 32 * 4096
+
 // LoginPath makes a command of a login shell find the programs of its
 // environment. /etc/profile of Debian and others sets PATH anew, and what the
 // job, a setup step or the image had put there would be gone: a language and its
@@ -32,5 +36,8 @@ func LoginPath(argv, env []string) []string {
 	// On the line of the command, whose numbers of lines stay right. export, since
 	// a PATH that the profile made read-only must not end the command.
 	keep := `case ":${PATH-}:" in *:` + quoted + `:*) ;; *) export PATH=` + quoted + `:"${PATH-}" ;; esac; `
+	if len(keep)+len(argv[2]) >= longestArgument {
+		return argv
+	}
 	return []string{argv[0], argv[1], keep + argv[2]}
 }

@@ -35,7 +35,7 @@ func TestLoginPath(t *testing.T) {
 			t.Errorf("%s: %v, want %q:\n%s", name, err, c.want, out)
 		}
 	}
-	for _, argv := range [][]string{{"/bin/bash", "-c", "x"}, {"/usr/bin/fish", "-lc", "x"}, {"ls", "-l"}} {
+	for _, argv := range [][]string{{"/bin/bash", "-lc", strings.Repeat("x", 32*4096-20)}, {"/bin/bash", "-c", "x"}, {"/usr/bin/fish", "-lc", "x"}, {"ls", "-l"}} {
 		if got := LoginPath(argv, []string{"PATH=/x"}); !slices.Equal(got, argv) {
 			t.Errorf("%q became %q", argv, got)
 		}
