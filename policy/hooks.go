@@ -91,9 +91,9 @@ func (b *builder) hookTable(table *node, managed bool) {
 	}
 }
 
-// hookTimeout is how long a hook may take that names no time: as long as in the
+// HookTimeout is how long a hook may take that names no time: as long as in the
 // reference, since a Stop hook may run all tests.
-const hookTimeout = 10 * time.Minute
+const HookTimeout = 10 * time.Minute
 
 // hook adds one hook. A gate that could not work is an error, since a hook that
 // never runs lets everything through.
@@ -105,13 +105,12 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 	bad := func(at *node, format string, args ...any) {
 		b.fail(problem{at: at, key: "hooks." + event, message: "hooks." + event + ": " + fmt.Sprintf(format, args...)}.err(k))
 	}
-	if matcher != "" && matcher != "*" {
-		if _, err := regexp.Compile(matcher); err != nil {
-			bad(group, "matcher %q is not a regular expression", matcher)
-			return
-		}
-		b.blindMatcher(event, matcher, group)
+	match, err := HookMatcher(matcher)
+	if err != nil {
+		bad(group, "matcher %q is not a regular expression", matcher)
+		return
 	}
+	b.blindMatcher(event, matcher, match, group)
 	if t := v.get("type"); t != nil && t.text != "command" {
 		bad(v, "type %q cannot run unattended; only command can", t.text)
 		return
@@ -125,7 +124,7 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 		Event:   event,
 		Matcher: matcher,
 		Command: command.text,
-		Timeout: seconds(v.get("timeout"), hookTimeout),
+		Timeout: seconds(v.get("timeout"), HookTimeout),
 		OnError: "continue",
 		Managed: managed,
 		Origin:  v.origin(),
@@ -137,7 +136,7 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 		h.OnError = e.text
 	}
 	if h.Timeout <= 0 {
-		h.Timeout = hookTimeout
+		h.Timeout = HookTimeout
 	}
 	b.cfg.Hooks = append(b.cfg.Hooks, h)
 }
@@ -145,12 +144,12 @@ func (b *builder) hook(event, matcher string, group, v *node, managed bool) {
 // blindMatcher tells of a matcher that means commands and never sees one: hooks
 // know them by another name than the model does, so the hook would not run, and
 // nothing would say so.
-func (b *builder) blindMatcher(event, matcher string, group *node) {
-	if event != "PreToolUse" && event != "PostToolUse" && event != "PermissionRequest" || namesTool(matcher, "Bash") {
+func (b *builder) blindMatcher(event, matcher string, match func(tool string) bool, group *node) {
+	if event != "PreToolUse" && event != "PostToolUse" && event != "PermissionRequest" || match("Bash") {
 		return
 	}
 	for _, name := range []string{"exec_command", "shell", "shell_command", "local_shell", "bash"} {
-		if namesTool(matcher, name) {
+		if match(name) {
 			b.notice(Notice{Class: "hook_matcher", Origin: group.origin(), Hint: "write Bash; patches are apply_patch, and tools of servers are mcp__SERVER__TOOL",
 				Message: fmt.Sprintf("%sthe matcher %q of hooks.%s never sees a command: for hooks its tool is Bash", place(group), matcher, event)})
 			return
@@ -158,14 +157,27 @@ func (b *builder) blindMatcher(event, matcher string, group *node) {
 	}
 }
 
-// namesTool tells whether a matcher is for a tool: words joined by | are compared
-// whole, anything else may match any part.
-func namesTool(matcher, tool string) bool {
-	if !strings.ContainsAny(matcher, `\.+*?()[]{}^$`) {
-		return slices.Contains(strings.Split(matcher, "|"), tool)
+// HookMatcher makes the test of a hook's matcher, as the reference does: words
+// joined by | are compared whole, anything else is a regular expression that may
+// match any part; "" and "*" match everything. The error is that of the expression.
+func HookMatcher(pattern string) (func(tool string) bool, error) {
+	if pattern == "" || pattern == "*" {
+		return func(string) bool { return true }, nil
 	}
-	ok, err := regexp.MatchString(matcher, tool)
-	return err == nil && ok
+	if !strings.ContainsFunc(pattern, func(r rune) bool { return !inWords(r) }) {
+		words := strings.Split(pattern, "|")
+		return func(tool string) bool { return slices.Contains(words, tool) }, nil
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return re.MatchString, nil
+}
+
+// inWords tells whether r may stand in a list of words.
+func inWords(r rune) bool {
+	return r == '_' || r == '|' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z'
 }
 
 // hookFile reads hooks.json; it returns 1 if there is one and hooks are off.

@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // projectRule says what a trusted project's file may do with a key.
@@ -265,7 +266,7 @@ func extensionKeys() []key {
 			key{path: h + "[].hooks", typ: "tables", doc: "What to run."},
 			key{path: h + "[].hooks[].type", typ: "enum:command|prompt|agent|mcp_tool", doc: "Only command can run unattended."},
 			key{path: h + "[].hooks[].command", typ: "string", doc: "Command line."},
-			key{path: h + "[].hooks[].timeout", typ: "number", def: 600, doc: "Seconds it may take."},
+			key{path: h + "[].hooks[].timeout", typ: "number", def: int(HookTimeout / time.Second), doc: "Seconds it may take."},
 			key{path: h + "[].hooks[].on_error", typ: "enum:block|continue", ours: true,
 				doc: "What a failing hook does; block is the default where a hook can block."})
 		for _, name := range []string{"async", "statusMessage", "commandWindows", "command_windows", "server", "tool", "prompt", "arguments"} {

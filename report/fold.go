@@ -216,10 +216,6 @@ func (f *Fold) runCompleted(e event.RunCompleted) {
 	f.s.Totals = e.Totals
 }
 
-// maxAgentDepth bounds how deep agents of agents are followed: a log may come
-// from anywhere.
-const maxAgentDepth = 32
-
 // agent folds the record of a sub-agent, or of an agent of one: what it was
 // denied and what failed belongs to the run.
 func (f *Fold) agent(rec event.Record, e event.AgentEvent, depth int) {
@@ -244,7 +240,7 @@ func (f *Fold) agent(rec event.Record, e event.AgentEvent, depth int) {
 	}
 	switch x := inner.Event.(type) {
 	case event.AgentEvent:
-		if depth < maxAgentDepth {
+		if depth < event.MaxAgentDepth {
 			f.agent(inner, x, depth+1)
 		}
 	case event.ItemStarted:

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -173,17 +172,9 @@ func (h *Human) denied(what string, d *event.Denial) string {
 // agent tells what a sub-agent, or an agent of one, was refused; its other doings
 // are the log's.
 func (h *Human) agent(e event.AgentEvent) string {
-	inner := event.Record{Event: e}
-	id := ""
-	for range maxAgentDepth {
-		nested, ok := inner.Event.(event.AgentEvent)
-		if !ok {
-			break
-		}
-		id, inner = nested.AgentID, event.Record{}
-		if json.Unmarshal(nested.Record, &inner) != nil {
-			return ""
-		}
+	inner, _, id, err := e.Innermost()
+	if err != nil {
+		return "" // the log has it; there is nothing to tell
 	}
 	switch x := inner.Event.(type) {
 	case event.ItemCompleted:

@@ -35,24 +35,21 @@ func exitSilently(code int) error {
 
 // usageError marks what the user typed wrongly: exit code 2. An input whose
 // reading a signal ended is no mistake of the user: the signal is returned.
-func usageError(format string, args ...any) error {
+func usageError(format string, args ...any) error { return usageHint("", format, args...) }
+
+// usageHint is a usageError that says what to do; "" says nothing.
+func usageHint(hint, format string, args ...any) error {
 	for _, arg := range args {
 		var sig runner.SignalError
 		if err, ok := arg.(error); ok && errors.As(err, &sig) {
 			return sig
 		}
 	}
-	return exitError{code: runner.ExitUsage, err: fmt.Errorf(format, args...)}
-}
-
-// usageHint is a usageError that says what to do.
-func usageHint(hint, format string, args ...any) error {
-	var mistake exitError
-	err := usageError(format, args...)
-	if !errors.As(err, &mistake) { // a signal
-		return err
+	err := fmt.Errorf(format, args...)
+	if hint != "" {
+		err = &hintError{err, hint}
 	}
-	return exitError{code: mistake.code, err: &hintError{mistake.err, hint}}
+	return exitError{code: runner.ExitUsage, err: err}
 }
 
 // hinter is an error that says what to do about it.

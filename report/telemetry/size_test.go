@@ -29,16 +29,22 @@ func longAnswers(l *event.Log) {
 
 const longRecords = 200 + 1 // and the end of the run
 
-// Requests stay below what collectors take: 4 MiB over gRPC unless configured.
-func TestRequestsFitTheCollector(t *testing.T) {
-	c, addr := startGRPC(t, nil)
-	s, err := New(Options{Logs: &Exporter{Kind: "otlp-grpc", Endpoint: "http://" + addr}, LogAgentResponses: true})
+// longAnswersArrive plays them for a collector and wants all of them there.
+func longAnswersArrive(t *testing.T, c *collector, to *Exporter) {
+	t.Helper()
+	s, err := New(Options{Logs: to, LogAgentResponses: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f := flushed(play(t, s, longAnswers, event.RunCompleted{})); f == nil || f.Lost != 0 || len(c.records()) != longRecords {
 		t.Errorf("%+v, %d arrived", f, len(c.records()))
 	}
+}
+
+// Requests stay below what collectors take: 4 MiB over gRPC unless configured.
+func TestRequestsFitTheCollector(t *testing.T) {
+	c, addr := startGRPC(t, nil)
+	longAnswersArrive(t, c, &Exporter{Kind: "otlp-grpc", Endpoint: "http://" + addr})
 }
 
 // A collector that takes less still gets everything, in smaller requests.
@@ -51,13 +57,7 @@ func TestSmallCollector(t *testing.T) {
 		}
 		return false
 	}
-	s, err := New(Options{Logs: &Exporter{Kind: "otlp-http", Endpoint: url}, LogAgentResponses: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f := flushed(play(t, s, longAnswers, event.RunCompleted{})); f == nil || f.Lost != 0 || len(c.records()) != longRecords {
-		t.Errorf("%+v, %d arrived", f, len(c.records()))
-	}
+	longAnswersArrive(t, c, &Exporter{Kind: "otlp-http", Endpoint: url})
 }
 
 // What waits for a collector that takes nothing has a bound in bytes, too.

@@ -31,7 +31,6 @@ package telemetry
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"sync"
@@ -218,24 +217,12 @@ func (s *Sink) Handle(r event.Record) error {
 	return nil
 }
 
-// maxAgentDepth bounds how deep agents of agents are followed.
-const maxAgentDepth = 32
-
 // agent takes a record of a sub-agent, or of an agent of one. Its start and end
 // make a span; what it shares with its parent is not exported twice.
 func (s *Sink) agent(r event.Record, e event.AgentEvent) {
-	inner := event.Record{Event: e}
-	parent, id := "", ""
-	for range maxAgentDepth {
-		e, ok := inner.Event.(event.AgentEvent)
-		if !ok {
-			break
-		}
-		inner = event.Record{}
-		if json.Unmarshal(e.Record, &inner) != nil {
-			return // the log has it; there is nothing to measure
-		}
-		parent, id = id, e.AgentID
+	inner, parent, id, err := e.Innermost()
+	if err != nil {
+		return // the log has it; there is nothing to measure
 	}
 	if inner.Time.IsZero() {
 		inner.Time = r.Time

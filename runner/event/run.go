@@ -264,6 +264,30 @@ type AgentEvent struct {
 	Record  json.RawMessage `json:"record"`
 }
 
+// MaxAgentDepth bounds how deep agents of agents are followed: a log may come
+// from anywhere.
+const MaxAgentDepth = 32
+
+// Innermost is the record that an agent, or an agent of one, has logged, the id
+// of that agent, and of the one that it belongs to, "" for the run's own. Beyond
+// MaxAgentDepth the record is an AgentEvent still. The error is that of a record
+// that cannot be read.
+func (e AgentEvent) Innermost() (rec Record, parent, id string, err error) {
+	rec.Event = e
+	for range MaxAgentDepth {
+		outer, ok := rec.Event.(AgentEvent)
+		if !ok {
+			break
+		}
+		rec = Record{}
+		if err := json.Unmarshal(outer.Record, &rec); err != nil {
+			return Record{}, "", "", err
+		}
+		parent, id = id, outer.AgentID
+	}
+	return rec, parent, id, nil
+}
+
 // Notice is something a person should know that changes nothing by itself.
 type Notice struct {
 	Class   string `json:"class"`

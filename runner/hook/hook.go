@@ -16,7 +16,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -57,7 +56,7 @@ type Options struct {
 	Transcript string // path of the thread's file, "" when ephemeral
 	Model      string
 	Permission string        // permission_mode told to hooks; "" = bypassPermissions
-	Timeout    time.Duration // of a hook that names none; 0 = 10 min
+	Timeout    time.Duration // of a hook that names none; 0 = policy.HookTimeout
 	Log        *event.Log
 	// Mask masks secrets in what hooks say, before it is cut to a length and before
 	// the model sees it; nil masks nothing. What a hook puts into a tool's input
@@ -121,9 +120,6 @@ type hook struct {
 	match func(subject string) bool
 }
 
-// defaultTimeout is the reference's.
-const defaultTimeout = 10 * time.Minute
-
 // New checks all hooks. An unknown event or a matcher that is not a pattern is an
 // error, since a hook that never runs lets everything through.
 func New(o Options) (*Runner, error) {
@@ -134,7 +130,7 @@ func New(o Options) (*Runner, error) {
 		o.Permission = "bypassPermissions"
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
+		o.Timeout = policy.HookTimeout
 	}
 	r := &Runner{o: o}
 	for _, h := range o.Hooks {
@@ -144,7 +140,7 @@ func New(o Options) (*Runner, error) {
 		if strings.TrimSpace(h.Command) == "" {
 			return nil, &ConfigError{h.Origin, "a hook without a command"}
 		}
-		match, err := matcher(h.Matcher)
+		match, err := policy.HookMatcher(h.Matcher)
 		if err != nil {
 			return nil, &ConfigError{h.Origin, fmt.Sprintf("the matcher %q is not a regular expression: %v", h.Matcher, err)}
 		}
@@ -179,29 +175,6 @@ func (e *ConfigError) Error() string {
 // Hint says why this stops the run.
 func (e *ConfigError) Hint() string {
 	return "a hook that cannot run protects nothing; correct it or take it out"
-}
-
-// isPlain tells whether r may stand in a list of words.
-func isPlain(r rune) bool {
-	return r == '_' || r == '|' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z'
-}
-
-// matcher makes the test of a matcher, as the reference does: words joined by |
-// are compared whole, anything else is a regular expression that may match any
-// part; "" and "*" match everything.
-func matcher(pattern string) (func(string) bool, error) {
-	if pattern == "" || pattern == "*" {
-		return func(string) bool { return true }, nil
-	}
-	if !strings.ContainsFunc(pattern, func(r rune) bool { return !isPlain(r) }) {
-		words := strings.Split(pattern, "|")
-		return func(s string) bool { return slices.Contains(words, s) }, nil
-	}
-	re, err := regexp.Compile(pattern)
-	if err != nil {
-		return nil, err
-	}
-	return re.MatchString, nil
 }
 
 // subjects are the names a tool is matched by: hooks written for other programs
