@@ -93,14 +93,17 @@ class Bench:
         w.join()
         return {"wall ms": wall * 1e3, "PSS of all MiB": peak[0]}
 
-    def compare(self, title, args, runs, only=None, one=None, **kw):
+    def compare(self, title, args, runs, only=None, one=None, watch=False, **kw):
         one = one or self.once
         rows = {k: [] for k in PROGRAMS}
         for k in PROGRAMS:
             one(k, args, **kw)
         for _ in range(runs):
             for k in PROGRAMS:
-                rows[k].append(one(k, args, **kw))
+                row = one(k, args, **kw)
+                if watch:  # in a run of its own: it takes time
+                    row.update({f: v for f, v in one(k, args, watch=True, **kw).items() if f.startswith("PSS")})
+                rows[k].append(row)
         print("\n| %s (%d runs each, in turn) | ours | reference | floor | ours / reference | ours / floor |\n|---|---|---|---|---|---|" % (title, runs))
         med = {}
         for figure in only or rows["ours"][0]:
