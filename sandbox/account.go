@@ -20,8 +20,9 @@ import (
 // account is the reckoning of one command.
 type account struct {
 	g     *group
-	child string   // its own group
-	dir   *os.File // of child
+	child string   // its own group; of v1, which counts only memory there
+	entry *os.File // by which the command gets into child: the folder, or v1's file of threads
+	kill  func()   // ends the command
 	begin figures
 	alone bool
 }
@@ -34,32 +35,47 @@ type figures struct {
 	oomKills int
 }
 
-// open begins the reckoning of a command.
-func (g *group) open(id uint32, l Limits) (*account, error) {
+// open begins the reckoning of a command, which kill ends.
+func (g *group) open(id uint32, l Limits, kill func()) (*account, error) {
 	if g == nil {
 		return &account{}, nil
 	}
+	a := &account{g: g, kill: kill}
 	if g.children {
-		child := filepath.Join(g.dir, fmt.Sprintf("command-%d", id))
-		if err := os.Mkdir(child, 0o755); err != nil {
+		a.child = filepath.Join(g.folder(), fmt.Sprintf("command-%d", id))
+		if err := os.Mkdir(a.child, 0o755); err != nil {
 			return nil, fmt.Errorf("sandbox: control group of a command: %w", err)
 		}
-		a := &account{g: g, child: child}
-		if err := a.limit(l); err != nil {
-			return nil, errors.Join(err, unix.Rmdir(child))
+		if err := a.prepare(l); err != nil {
+			return nil, errors.Join(err, unix.Rmdir(a.child))
 		}
-		return a, nil
+		if g.v2 != nil {
+			return a, nil
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mixed = g.running > 0 // also when one of them has ended since
-	g.running++
-	a := &account{g: g, alone: !g.mixed}
+	g.mixed = len(g.running) > 0 // also when one of them has ended since
+	g.running[a] = struct{}{}
+	a.alone = !g.mixed
 	if a.alone {
 		g.resetPeak()
 		a.begin = g.figures()
 	}
 	return a, nil
+}
+
+// prepare sets the limits of the command's own group and opens the way into it.
+func (a *account) prepare(l Limits) (err error) {
+	if a.g.v1 != nil {
+		a.entry, err = os.OpenFile(filepath.Join(a.child, "tasks"), os.O_WRONLY, 0)
+	} else if err = a.limit(l); err == nil {
+		a.entry, err = os.OpenFile(a.child, unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: control group of a command: %w", err)
+	}
+	return nil
 }
 
 // limit sets what holds for one command. The whole of it dies when its memory
@@ -78,13 +94,7 @@ func (a *account) limit(l Limits) error {
 	if l.CPUPercent > 0 {
 		err = errors.Join(err, write("cpu.max", fmt.Sprintf("%d 100000", l.CPUPercent*1000)))
 	}
-	if err != nil {
-		return fmt.Errorf("sandbox: limits of a command: %w", err)
-	}
-	if a.dir, err = os.OpenFile(a.child, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
-		return fmt.Errorf("sandbox: control group of a command: %w", err)
-	}
-	return nil
+	return err
 }
 
 // close puts the figures of a command that is gone into x.
@@ -94,34 +104,37 @@ func (a *account) close(x *Exit) {
 		return
 	}
 	if a.child != "" {
-		f := figuresV2(a.child)
-		_ = a.dir.Close()
-		removeGroups(a.child)
-		if f.cpu > 0 { // else the command was never in it: no clone3
-			a.fill(x, f, f.peak)
+		defer removeGroups(a.child)
+		_ = a.entry.Close()
+		if g.v2 != nil {
+			f := figuresV2(a.child)
+			if f.cpu > 0 { // else the command was never in it: no clone3
+				x.Measured, x.CPU = "cgroup", f.cpu
+				a.fill(x, f, f.peak)
+			}
+			return
 		}
-		return
+		a.fill(x, figures{oomKills: oomKillsV1(a.child)}, readNumber(filepath.Join(a.child, "memory.max_usage_in_bytes")))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.running--
+	delete(g.running, a)
 	alone := a.alone && !g.mixed
-	if g.running == 0 {
+	if len(g.running) == 0 {
 		g.mixed = false
 	}
 	if !alone {
 		return
 	}
 	f := g.figures()
-	peak := f.peak - a.begin.current
-	f.cpu -= a.begin.cpu
-	f.oomKills -= a.begin.oomKills
-	a.fill(x, f, peak)
+	x.Measured, x.CPU = "cgroup", f.cpu-a.begin.cpu
+	if f.oomKills -= a.begin.oomKills; a.child == "" {
+		a.fill(x, f, f.peak-a.begin.current)
+	}
 }
 
+// fill puts what a group counted of memory into x.
 func (a *account) fill(x *Exit, f figures, peak int64) {
-	x.Measured = "cgroup"
-	x.CPU = f.cpu
 	x.PeakBytes = max(peak, x.PeakBytes)
 	x.OOMKills = f.oomKills
 	if f.oomKills > 0 && x.Signal == int(unix.SIGKILL) {
@@ -138,7 +151,7 @@ func (g *group) figures() figures {
 	f.cpu = time.Duration(readNumber(filepath.Join(g.dirs["cpuacct"], "cpuacct.usage")))
 	f.peak = readNumber(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"))
 	f.current = readNumber(filepath.Join(g.dirs["memory"], "memory.usage_in_bytes"))
-	f.oomKills = int(readField(filepath.Join(g.dirs["memory"], "memory.oom_control"), "oom_kill"))
+	f.oomKills = oomKillsV1(g.dirs["memory"])
 	return f
 }
 

@@ -38,12 +38,13 @@ type group struct {
 	dir      string            // of v2
 	dirs     map[string]string // of v1, by controller
 	home     map[string]string // of v1: where this process is; nil when that cannot be seen
-	children bool              // v2: every command gets a group of its own
+	children bool              // every command gets a group of its own; of v1, for memory
 	procs    int64             // limit of processes, without what the init needs
 
 	mu      sync.Mutex
-	running int
-	mixed   bool // more than one command since the figures were begun
+	running map[*account]struct{} // none of v2 that has a group of its own
+	mixed   bool                  // more than one command since the figures were begun
+	oom     *os.File              // of v1: the kernel's notice that memory ran out
 }
 
 // initSlack is what the init and the supervisors need besides the commands.
@@ -83,6 +84,7 @@ func (g *group) limit(l Limits) (err error) {
 	case !wantsGroup(l):
 		return nil
 	case g.v1 != nil:
+		g.splitMemory(l)
 		err = g.v1.Update(resourcesV1(l))
 	default:
 		err = g.v2.Update(resourcesV2(l, initSlack))
@@ -134,7 +136,7 @@ func newGroupV2(name string) (*group, error) {
 			errs = append(errs, err)
 			continue
 		}
-		g := &group{v2: m, dir: filepath.Join(dir, name)}
+		g := &group{v2: m, dir: filepath.Join(dir, name), running: map[*account]struct{}{}}
 		g.split()
 		return g, nil
 	}
@@ -211,7 +213,7 @@ func newGroupV1(name string, cpu bool) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &group{v1: v1, dirs: map[string]string{}, home: home}
+	g := &group{v1: v1, dirs: map[string]string{}, home: home, running: map[*account]struct{}{}}
 	for c, parent := range parents {
 		g.dirs[c] = filepath.Join(cgroupRoot, c, parent, name)
 	}
@@ -344,6 +346,10 @@ const groupGoneBound = 5 * time.Second
 func (g *group) remove() error {
 	if g == nil {
 		return nil
+	}
+	if g.oom != nil {
+		_ = g.oom.Close()
+		removeGroups(g.folder())
 	}
 	var err error
 	for deadline := time.Now().Add(groupGoneBound); time.Now().Before(deadline); {

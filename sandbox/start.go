@@ -75,19 +75,19 @@ func (c *initConn) order(ctx context.Context, e *entry, cmd *Command, s *childSt
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
-	if e.account, err = g.open(id, cmd.Limits); err != nil {
+	e.p.tree = confinedTree{c, id}
+	if e.account, err = g.open(id, cmd.Limits, e.p.tree.kill); err != nil {
 		c.forget(id)
 		return errors.Join(err, s.close())
 	}
-	e.p.tree = confinedTree{c, id}
 	if c.tmpdir != "" {
 		cmd.Env = append(slices.Clone(cmd.Env), "TMPDIR="+c.tmpdir)
 	}
 	req := confine.Request{Op: "start", ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Helper: cmd.Helper, Side: cmd.Side, TTY: (*confine.Winsize)(cmd.TTY), Limits: confine.Limits(cmd.Limits),
 		Stdin: s.in != nil, Stdout: s.out != nil, Stderr: s.err != nil}
 	fds := s.fds()
-	if e.account.dir != nil {
-		req.Group, fds = true, append(fds, int(e.account.dir.Fd()))
+	if f := e.account.entry; f != nil {
+		req.Group, req.Move, fds = g.v2 != nil, g.v1 != nil, append(fds, int(f.Fd()))
 	}
 	err = errors.Join(c.wire.SendRequest(req, fds...), s.close())
 	if err == nil {

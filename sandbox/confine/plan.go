@@ -125,6 +125,7 @@ type Request struct {
 	// Which descriptors come along, in this order.
 	Stdin, Stdout, Stderr bool
 	Group                 bool // a folder of the control group the command starts in
+	Move                  bool // a file by which a thread moves itself to the command's group
 	TTY                   *Winsize
 	Limits                Limits
 	Outside               bool // Command.Unsandboxed

@@ -43,10 +43,14 @@ func (in *initProcess) script(a *arena, which int) *script {
 }
 
 // commandScript is what the process that becomes the command does.
-func (in *initProcess) commandScript(a *arena, r *Request, st streams, tty bool, ruleset int) *script {
+func (in *initProcess) commandScript(a *arena, r *Request, st streams, groupFD, ruleset int) *script {
 	s := in.script(a, ofCommand)
 	s.do("setsid", unix.SYS_SETSID)
-	if tty {
+	if r.Move {
+		// Where it is refused the command stays in the group of all, which is limited as well.
+		s.try("control group", unix.SYS_WRITE, uintptr(groupFD), s.a.str("0"), 1)
+	}
+	if r.TTY != nil {
 		s.do("taking the terminal", unix.SYS_IOCTL, uintptr(st.in), unix.TIOCSCTTY, 0)
 	}
 	for i, fd := range []int{st.in, st.out, st.err} {

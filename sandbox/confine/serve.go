@@ -20,7 +20,7 @@ func (in *initProcess) start(r Request, fds []int) {
 		_ = in.wire.sendJSON(MsgRefused, r.ID, RefusedMessage{ID: r.ID, Step: step, Text: err.Error(), Errno: int(Errno(err))})
 	}
 	groupFD := -1
-	if r.Group && len(fds) > 0 {
+	if (r.Group || r.Move) && len(fds) > 0 {
 		groupFD, fds = fds[len(fds)-1], fds[:len(fds)-1]
 	}
 	st, done, err := in.streams(&r, fds)
@@ -47,7 +47,7 @@ func (in *initProcess) start(r Request, fds []int) {
 	}
 	a := &arena{}
 	r.Path = pathOf(r.Env)
-	sup, cmd, after := in.supervisorScript(a, r.Side), in.commandScript(a, &r, st, r.TTY != nil, ruleset), in.afterScript(a)
+	sup, cmd, after := in.supervisorScript(a, r.Side), in.commandScript(a, &r, st, groupFD, ruleset), in.afterScript(a)
 	f := in.family(a, &r, groupFD, sup, cmd, after)
 	if a.err != nil {
 		refuse("memory", a.err)
@@ -88,7 +88,7 @@ func (in *initProcess) family(a *arena, r *Request, groupFD int, sup, cmd, after
 		f.subreaper, f.parent = 1, uintptr(unix.Getpid())
 		f.list, f.children = a.str("/proc/thread-self/children"), address(a.bytes(childrenSize))
 	}
-	if groupFD >= 0 {
+	if r.Group && groupFD >= 0 {
 		f.inGroup = 1
 		f.args = cloneArgs{flags: uint64(f.cloneFlags) | unix.CLONE_INTO_CGROUP, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(groupFD)}
 	}
