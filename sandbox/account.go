@@ -58,7 +58,11 @@ func (g *group) open(id uint32, l Limits, kill func()) (*account, error) {
 	g.mixed = len(g.running) > 0 // also when one of them has ended since
 	g.running[a] = struct{}{}
 	a.alone = !g.mixed
-	if a.alone {
+	switch {
+	case !a.alone:
+	case a.child != "":
+		a.begin.cpu = g.cpuV1()
+	default:
 		g.resetPeak()
 		a.begin = g.figures()
 	}
@@ -126,11 +130,15 @@ func (a *account) close(x *Exit) {
 	if !alone {
 		return
 	}
-	f := g.figures()
-	x.Measured, x.CPU = "cgroup", f.cpu-a.begin.cpu
-	if f.oomKills -= a.begin.oomKills; a.child == "" {
-		a.fill(x, f, f.peak-a.begin.current)
+	x.Measured = "cgroup"
+	if a.child != "" {
+		x.CPU = g.cpuV1() - a.begin.cpu
+		return
 	}
+	f := g.figures()
+	x.CPU = f.cpu - a.begin.cpu
+	f.oomKills -= a.begin.oomKills
+	a.fill(x, f, f.peak-a.begin.current)
 }
 
 // fill puts what a group counted of memory into x.
@@ -147,12 +155,16 @@ func (g *group) figures() figures {
 	if g.v2 != nil {
 		return figuresV2(g.dir)
 	}
-	var f figures
-	f.cpu = time.Duration(readNumber(filepath.Join(g.dirs["cpuacct"], "cpuacct.usage")))
+	f := figures{cpu: g.cpuV1()}
 	f.peak = readNumber(filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes"))
 	f.current = readNumber(filepath.Join(g.dirs["memory"], "memory.usage_in_bytes"))
 	f.oomKills = oomKillsV1(g.dirs["memory"])
 	return f
+}
+
+// cpuV1 is the processor time of a group of version 1.
+func (g *group) cpuV1() time.Duration {
+	return time.Duration(readNumber(filepath.Join(g.dirs["cpuacct"], "cpuacct.usage")))
 }
 
 func figuresV2(dir string) figures {
