@@ -231,3 +231,28 @@ func TestFaultSignalTwice(t *testing.T) {
 		t.Errorf("processes live on: %v", left)
 	}
 }
+
+// TestFaultSignalAfterTheReport: once the report tells of an exit code, no signal
+// changes it, and be it the tenth.
+func TestFaultSignalAfterTheReport(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	for i := range faultRounds(t, 4) {
+		w, proc := phaseWorld(t, phase{script: `{"items":[{"message":"done"}]}`})
+		sent := 0
+		proc.send = func(ctx context.Context, child *os.Process) {
+			for ctx.Err() == nil && !fileThere("reports/report.json")(w) {
+				time.Sleep(50 * time.Microsecond)
+			}
+			for ctx.Err() == nil && child.Signal(syscall.SIGTERM) == nil {
+				sent++
+				time.Sleep(200 * time.Microsecond)
+			}
+		}
+		res := proc.run(t)
+		if res.code != 0 {
+			t.Errorf("round %d: exit code %d after %d signals\n%s", i, res.code, sent, excerptOf(res.stderr))
+		}
+		w.wholeReports(t, w.base+"/reports", res.code, fmt.Sprint("round ", i))
+	}
+}

@@ -54,10 +54,8 @@ func start() int {
 	collectLate(environ)
 	signal.Ignore(syscall.SIGPIPE)
 	end := newEnding()
-	ctx, stop := withSignals(context.Background(), end)
-	defer stop()
 	rt := &runtime{
-		ctx: ctx, stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
+		ctx: withSignals(context.Background(), end), stdin: os.Stdin, stdout: end.outlet(os.Stdout), stderr: end.outlet(os.Stderr), ending: end,
 		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed, early: early.Sandbox,
 	}
 	if err := rt.trustAuthorities(); err != nil {

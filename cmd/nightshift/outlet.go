@@ -24,6 +24,7 @@ const (
 type ending struct {
 	mu      sync.Mutex
 	since   time.Time     // of the first signal
+	settled bool          // the exit code is decided
 	hurried chan struct{} // closed when no write is to be waited for any more
 	once    sync.Once
 }
@@ -46,6 +47,21 @@ func (e *ending) signalled() {
 	}
 	e.mu.Unlock()
 	e.hurry()
+}
+
+// settle says that the last record is about to tell the exit code of the process.
+func (e *ending) settle() {
+	if e != nil {
+		e.mu.Lock()
+		e.settled = true
+		e.mu.Unlock()
+	}
+}
+
+func (e *ending) isSettled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.settled
 }
 
 // left is what remains of the time after a signal.

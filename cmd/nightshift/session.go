@@ -391,6 +391,9 @@ func (s *session) finish(c event.RunCompleted) error {
 	defer cancel()
 	defer context.AfterFunc(s.rt.ctx, func() { time.AfterFunc(s.rt.ending.left(), cancel) })()
 	s.log.Flush(ctx, c)
+	if s.job.task.id == "" {
+		s.rt.ending.settle()
+	}
 	if sig, ok := s.rt.signal(); ok && c.ExitCode != runner.ExitInternal {
 		o := runner.Classify(sig)
 		c.Outcome, c.Class, c.ExitCode, c.Message, c.Hint, c.Retryable = o.Outcome, o.Class, o.ExitCode, o.Message, o.Hint, o.Retryable

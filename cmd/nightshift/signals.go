@@ -25,36 +25,33 @@ func (rt *runtime) signal() (runner.SignalError, bool) {
 
 // withSignals returns a context that SIGINT, SIGTERM, SIGHUP and SIGQUIT cancel
 // with a runner.SignalError as cause. A second signal, or the watchdog, ends
-// the process at once: confined trees die with it.
-func withSignals(parent context.Context, end *ending) (context.Context, func()) {
+// the process at once: confined trees die with it. The exit code is that of the
+// first, which a report may have told of already. Signals are held off until
+// the process is gone: one that came after the last record would make the exit
+// code say something else than the record.
+func withSignals(parent context.Context, end *ending) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	done := make(chan struct{})
 	go func() {
 		var watchdog <-chan time.Time
 		first := 0
 		for {
 			select {
 			case s := <-ch:
-				n := int(s.(syscall.Signal))
-				if first != 0 {
-					os.Exit(128 + n)
+				switch {
+				case first == 0:
+					first = int(s.(syscall.Signal))
+					end.signalled()
+					cancel(runner.SignalError{Signal: first})
+					watchdog = time.After(shutdownBound)
+				case !end.isSettled():
+					os.Exit(128 + first)
 				}
-				first = n
-				end.signalled()
-				cancel(runner.SignalError{Signal: n})
-				watchdog = time.After(shutdownBound)
 			case <-watchdog:
 				os.Exit(128 + first)
-			case <-done:
-				return
 			}
 		}
 	}()
-	return ctx, func() {
-		signal.Stop(ch)
-		close(done)
-		cancel(nil)
-	}
+	return ctx
 }
