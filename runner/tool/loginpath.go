@@ -35,7 +35,8 @@ func LoginPath(argv, env []string) []string {
 	quoted := "'" + strings.ReplaceAll(search, "'", `'\''`) + "'"
 	// On the line of the command, whose numbers of lines stay right. export, since
 	// a PATH that the profile made read-only must not end the command.
-	keep := `case ":${PATH-}:" in *:` + quoted + `:*) ;; *) export PATH=` + quoted + `:"${PATH-}" ;; esac; `
+	// An empty PATH adds nothing: what follows a last colon is the working folder.
+	keep := `case ":${PATH-}:" in *:` + quoted + `:*) ;; *) export PATH=` + quoted + `"${PATH:+:$PATH}" ;; esac; `
 	if len(keep)+len(argv[2]) >= longestArgument {
 		return argv
 	}

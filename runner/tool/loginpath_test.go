@@ -17,7 +17,7 @@ func TestLoginPath(t *testing.T) {
 		"anew":      {"PATH=/bin:/usr/bin", given + ":/bin:/usr/bin"},
 		"adds":      {"PATH=/own:" + `"/it's a/tool:/usr/bin:/bin":/more`, "/own:" + given + ":/more"},
 		"keeps":     {`PATH="/it's a/tool:/usr/bin:/bin"`, given},
-		"unset":     {"unset PATH", given + ":"},
+		"unset":     {"unset PATH", given},
 		"read-only": {"PATH=/bin:/usr/bin; readonly PATH", "/bin:/usr/bin"},
 	} {
 		home := t.TempDir()
