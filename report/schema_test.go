@@ -30,7 +30,7 @@ func TestSchemasFitTheTypes(t *testing.T) {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
+		enc.SetIndent("", " ") // they are in the binary
 		if err := enc.Encode(schema); err != nil {
 			t.Fatal(err)
 		}
