@@ -61,8 +61,22 @@ func (b *builder) network() {
 				Hint:    "enable permissions.network"})
 		}
 	}
+	b.addressNotices(n)
 	n.AllowedDomains, n.DeniedDomains, n.UnixSockets = unique(n.AllowedDomains), unique(n.DeniedDomains), unique(n.UnixSockets)
 	s.NetworkAccess, s.Network = host, n
+}
+
+// addressNotices tells of addresses on the list of allowed hosts, where they do
+// nothing: only names can be connected to.
+func (b *builder) addressNotices(n NetworkPolicy) {
+	for _, host := range n.AllowedDomains {
+		if _, err := netip.ParseAddr(normalDomain(host)); err != nil || !n.Enabled {
+			continue
+		}
+		b.notice(Notice{Class: "address_not_allowed", Origin: b.domainOrigins()[host],
+			Message: host + " is on the list of allowed hosts without effect: an address is not connected to, whatever the list says",
+			Hint:    "allow a name that leads to it; for one of a private network also set permissions.network.allow_local_binding"})
+	}
 }
 
 // networkTable adds one table of network settings.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -53,6 +54,24 @@ func TestHost(t *testing.T) {
 	p := load(t, map[string]string{"home/config.toml": net})
 	if d := p.Host("bad.sub.example", 443, "CONNECT"); d.Origin != "/home/u/.codex/config.toml:4" || d.Rule != "bad.sub.example" {
 		t.Errorf("where it was denied: %+v", d)
+	}
+}
+
+// An address can be on the list, but is never connected to: that is told, with
+// the line it stands in.
+func TestAddressesAreTold(t *testing.T) {
+	p := load(t, map[string]string{"home/config.toml": "[permissions.network]\nenabled = true\n" +
+		"allowed_domains = [\"a.example\", \"*\", \"10.1.2.3\", \"[2001:db8::1]:8080\"]\ndenied_domains = [\"10.9.9.9\"]\n"})
+	var told []string
+	for _, n := range p.Notices() {
+		if n.Class == "address_not_allowed" {
+			host, _, _ := strings.Cut(n.Message, " ")
+			told = append(told, n.Origin+" "+host)
+		}
+	}
+	at := "/home/u/.codex/config.toml:3 "
+	if want := []string{at + "10.1.2.3", at + "[2001:db8::1]:8080"}; !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q: %+v", told, want, p.Notices())
 	}
 }
 
