@@ -308,8 +308,8 @@ func (j *judge) hint() string {
 		return strings.TrimSpace(string(b))
 	}
 	for _, f := range j.failed {
-		if unix.Errno(f.Errno) == unix.EAGAIN {
-			return moreProcesses
+		if hint := makeRoom(unix.Errno(f.Errno)); hint != "" {
+			return hint
 		}
 	}
 	outer := "or use danger-full-access inside an outer sandbox"

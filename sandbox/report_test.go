@@ -4,9 +4,12 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nightshift-ci/nightshift/sandbox/confine"
 )
@@ -138,5 +141,15 @@ func TestGuaranteeNames(t *testing.T) {
 	}
 	if got := (WritesConfined | TreeDies).String(); got != "writes-confined,tree-dies" {
 		t.Error(got)
+	}
+}
+
+// What has run out is said, also when it comes wrapped.
+func TestHintOfWhatRanOut(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{unix.EAGAIN: "ulimit -u", unix.EMFILE: "ulimit -n", unix.ENFILE: "fs.file-max", unix.EPERM: "nightshift doctor"} {
+		err := &SetupError{Err: fmt.Errorf("sandbox: %w", os.NewSyscallError("clone", errno))}
+		if hint := err.Hint(); !strings.Contains(hint, want) {
+			t.Errorf("%s: %q", errno, hint)
+		}
 	}
 }

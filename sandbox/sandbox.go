@@ -345,14 +345,28 @@ func (e *SetupError) Unwrap() error { return e.Err }
 
 // Hint names the command that shows what this machine allows.
 func (e *SetupError) Hint() string {
-	if errors.Is(e.Err, syscall.EAGAIN) {
-		return moreProcesses
+	var errno syscall.Errno
+	if errors.As(e.Err, &errno) {
+		if hint := makeRoom(errno); hint != "" {
+			return hint
+		}
 	}
 	return "`nightshift doctor` shows what this machine can enforce and what to change"
 }
 
-// moreProcesses is the hint for a full process table.
-const moreProcesses = "there is no room for another process: run fewer at once, or raise the limit of the user (`ulimit -u`) or of the container (`--pids-limit`)"
+// makeRoom is the hint for what a process or the machine has run out of; "" for
+// other errors.
+func makeRoom(errno syscall.Errno) string {
+	switch errno {
+	case syscall.EAGAIN:
+		return "there is no room for another process: run fewer at once, or raise the limit of the user (`ulimit -u`) or of the container (`--pids-limit`)"
+	case syscall.EMFILE:
+		return "the limit of open files is too low (`ulimit -n` shows it): 256 are enough for a run, 1024 are usual"
+	case syscall.ENFILE:
+		return "the machine has no room for another open file: see `sysctl fs.file-max`"
+	}
+	return ""
+}
 
 // A StartError says why a command could not be started: no such program, no
 // such folder. It is the command's fault and nothing of it has run.
