@@ -20,7 +20,7 @@ type junitSuite struct {
 	Name       string          `xml:"name,attr"`
 	Package    string          `xml:"package,attr"`
 	ID         int             `xml:"id,attr"`
-	Timestamp  string          `xml:"timestamp,attr"`
+	Timestamp  string          `xml:"timestamp,attr,omitempty"`
 	Hostname   string          `xml:"hostname,attr"`
 	Tests      int             `xml:"tests,attr"`
 	Failures   int             `xml:"failures,attr"`
@@ -62,7 +62,7 @@ func renderJUnit(w io.Writer, runs []*Summary, _ *Options) error {
 func suiteOf(s *Summary, id, of int) junitSuite {
 	suite := junitSuite{
 		Name: xmlLine(title(s, of)), Package: "nightshift", ID: id, Hostname: "nightshift",
-		Timestamp: s.StartedAt.UTC().Format("2006-01-02T15:04:05"), Time: seconds(millis(s.DurationMS)),
+		Timestamp: strings.TrimSuffix(stamp(s.StartedAt), "Z"), Time: seconds(millis(s.DurationMS)),
 		Out: xmlText(s.FinalMessage),
 	}
 	for _, kv := range [][2]string{

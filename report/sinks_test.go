@@ -361,3 +361,14 @@ func TestHideReasoning(t *testing.T) {
 		}
 	}
 }
+
+// A log without times makes a suite without one, not one of the year 1.
+func TestJUnitWithoutTimes(t *testing.T) {
+	var b bytes.Buffer
+	if err := renderJUnit(&b, []*Summary{{Outcome: "success"}}, &Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Contains(text, "timestamp") || !strings.Contains(text, "<testsuite ") {
+		t.Error(text)
+	}
+}
