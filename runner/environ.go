@@ -223,19 +223,28 @@ func (r *run) confined(c *Confinement) {
 	}
 }
 
+// NamedSecrets are the values in environ of the variables that policy names,
+// whatever they look like. The case of a name does not count.
+func NamedSecrets(environ, named []string) map[string]string {
+	found := map[string]string{}
+	for _, kv := range environ {
+		name, value, ok := strings.Cut(kv, "=")
+		if ok && value != "" && slices.ContainsFunc(named, func(n string) bool { return strings.EqualFold(n, name) }) {
+			found[name] = value
+		}
+	}
+	return found
+}
+
 // JobSecrets are the values in environ that must be masked wherever they turn
-// up: of the variables that policy names, and of those that commands do not get
-// by default, as far as they look like secrets. Names of files, numbers and
-// single words are none.
-func JobSecrets(environ, named []string) map[string]string {
+// up, whatever policy says: of the variables that commands do not get by default,
+// as far as they look like secrets. Names of files, numbers and single words are
+// none.
+func JobSecrets(environ []string) map[string]string {
 	found := map[string]string{}
 	for _, kv := range environ {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok || value == "" {
-			continue
-		}
-		if slices.ContainsFunc(named, func(n string) bool { return strings.EqualFold(n, name) }) {
-			found[name] = value
 			continue
 		}
 		if secret := policy.SecretIn(name, value); looksSecret(secret) {

@@ -134,12 +134,16 @@ func TestGitEnv(t *testing.T) {
 }
 
 func TestJobSecrets(t *testing.T) {
-	got := JobSecrets([]string{
+	environ := []string{
 		"DEPLOY_TOKEN=tok-fake-55aa55aa55aa", "DB_PASSWORD=pw-fake-1234554321", "MY_PROVIDER=short", "PLAIN=visible-setting-1", "SSH_KEY_PATH=/home/x/key",
 		"USE_TOKEN=true", "KEYBOARD=international", "SECRET_STAGE=production", "NPM_TOKEN=abcdefghijklmnopqrstuvwx", "EMPTY_TOKEN=", "CACHE_KEY=12345678", "novalue",
 		"DATABASE_URL=postgres://app:fake-pw-987@db/x", "GOPRIVATE=example.com/acme/*", "TEST_URL=postgres://postgres:postgres@db/x",
-	}, []string{"my_provider"})
-	want := map[string]string{"DEPLOY_TOKEN": "tok-fake-55aa55aa55aa", "DB_PASSWORD": "pw-fake-1234554321", "MY_PROVIDER": "short",
+	}
+	if got := NamedSecrets(environ, []string{"my_provider", "empty_token"}); !maps.Equal(got, map[string]string{"MY_PROVIDER": "short"}) {
+		t.Errorf("%v", got)
+	}
+	got := JobSecrets(environ)
+	want := map[string]string{"DEPLOY_TOKEN": "tok-fake-55aa55aa55aa", "DB_PASSWORD": "pw-fake-1234554321",
 		"NPM_TOKEN": "abcdefghijklmnopqrstuvwx", "DATABASE_URL": "fake-pw-987", "CACHE_KEY": "12345678"}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v", got)

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
 // exitError is an error with the exit code of the process.
@@ -56,7 +57,7 @@ func usageHint(hint, format string, args ...any) error {
 type hinter interface{ Hint() string }
 
 // explain prints err as "error:" and "hint:" lines and returns the exit code.
-func explain(w io.Writer, err error) int {
+func explain(rt *runtime, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -69,14 +70,20 @@ func explain(w io.Writer, err error) int {
 		}
 	}
 	if !errors.Is(err, syscall.EPIPE) { // a reader that left, as `head` does, needs no message
-		printError(w, err)
+		printError(rt.stderr, rt.jobMask(), err)
 	}
 	return code
 }
 
 // printError writes every joined error on a line of its own, each with its
-// hint, so that three mistakes cost one round trip. A hint is said once.
-func printError(w io.Writer, err error) { printErrors(w, err, map[string]bool{}) }
+// hint, so that three mistakes cost one round trip. A hint is said once. What was
+// mistyped may be a secret that was meant for another place.
+func printError(w io.Writer, mask *event.Redactor, err error) {
+	var b strings.Builder
+	printErrors(&b, err, map[string]bool{})
+	// An error that cannot be written has nowhere else to go.
+	_, _ = io.WriteString(w, mask.Mask(b.String()))
+}
 
 func printErrors(w io.Writer, err error, said map[string]bool) {
 	parts := joined(err)

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -59,7 +60,7 @@ func start() int {
 		environ: environ, cwd: cwd, systemDir: linkedSystemDir(), self: filepath.Base(os.Args[0]), exposed: exposed, early: early.Sandbox,
 	}
 	if err := rt.trustAuthorities(); err != nil {
-		return explain(rt.stderr, err)
+		return explain(rt, err)
 	}
 	return run(rt, os.Args[1:])
 }
@@ -82,26 +83,42 @@ func run(rt *runtime, args []string) (code int) {
 	defer func() {
 		if v := recover(); v != nil {
 			bug := &runner.Panic{Value: v, Stack: debug.Stack()}
-			code = explain(rt.stderr, bug)
+			code = explain(rt, bug)
 			fmt.Fprintf(rt.stderr, "%s", bug.Stack)
 		}
 	}()
 	cmd, err := parse(rt, args)
 	defer func() {
 		if cerr := rt.early.Close(); cerr != nil {
-			code = cmp.Or(code, explain(rt.stderr, cerr))
+			code = cmp.Or(code, explain(rt, cerr))
 		}
 	}()
 	if err != nil {
-		return explain(rt.stderr, err)
+		return explain(rt, err)
 	}
 	if cmd == nil { // help or version was printed
 		return 0
 	}
 	if rt.exposed != nil && startsCommands(cmd) {
-		return explain(rt.stderr, &sandbox.SetupError{Err: rt.exposed})
+		return explain(rt, &sandbox.SetupError{Err: rt.exposed})
 	}
-	return explain(rt.stderr, cmd.Run(rt))
+	if !showsSettings(cmd) {
+		return explain(rt, cmd.Run(rt))
+	}
+	masked := rt.jobMask().Writer(rt.stdout)
+	rt.stdout = masked
+	err = cmd.Run(rt)
+	return explain(rt, errors.Join(err, masked.Flush()))
+}
+
+// showsSettings tells whether a command prints what stands in files and flags. What
+// runs print is masked by their logs.
+func showsSettings(cmd runnable) bool {
+	switch cmd.(type) {
+	case *doctorCmd, *policyCheckCmd, *policyExplainCmd, *policyLintCmd, *policyDiffCmd, *policyReplayCmd:
+		return true
+	}
+	return false
 }
 
 // startsCommands tells whether other programs run beside this one, which could

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/nightshift-ci/nightshift/runner"
+	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -50,6 +52,16 @@ func (rt *runtime) lookupEnv(name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// jobMask masks the secrets of the job's environment. They are known before
+// anything is read, so that no error can show one.
+func (rt *runtime) jobMask() *event.Redactor {
+	mask := event.NewRedactor()
+	for name, value := range runner.JobSecrets(rt.environ) {
+		mask.Add(value, name)
+	}
+	return mask
 }
 
 // userHome is $HOME. Services and cron jobs may have none: then it is the home

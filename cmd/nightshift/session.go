@@ -102,7 +102,7 @@ func (s *session) run(src promptSources) error {
 // begin makes what everything else of the session needs: clock, mask and log.
 func (s *session) begin() {
 	s.clock()
-	s.mask = event.NewRedactor()
+	s.mask = s.rt.jobMask()
 	s.log = event.NewLog(s.now, s.mask)
 }
 
@@ -237,7 +237,7 @@ func (s *session) loadPolicy() error {
 	if err != nil {
 		return err
 	}
-	for name, value := range runner.JobSecrets(s.rt.environ, s.policy.SecretVariables()) {
+	for name, value := range runner.NamedSecrets(s.rt.environ, s.policy.SecretVariables()) {
 		s.mask.Add(value, name)
 	}
 	for _, secret := range runner.ConfiguredSecrets(s.policy.Config()) {
@@ -371,7 +371,7 @@ func (s *session) failed(err error) error {
 	s.sinks.mute() // the error is printed once, with its hint, below
 	s.log.Emit(event.Error{Message: o.Message, Class: o.Class})
 	s.log.Emit(event.TurnFailed{Error: o.Failure()})
-	printError(s.rt.stderr, err)
+	printError(s.rt.stderr, s.mask, err)
 	return s.finish(event.RunCompleted{Outcome: o.Outcome, Class: o.Class, ExitCode: o.ExitCode, Message: o.Message, Hint: o.Hint, Retryable: o.Retryable})
 }
 
@@ -381,7 +381,7 @@ func (s *session) failed(err error) error {
 // ended the run, whatever it had come to.
 func (s *session) finish(c event.RunCompleted) error {
 	if err := s.closeCredential(); err != nil {
-		printError(s.rt.stderr, err)
+		printError(s.rt.stderr, s.mask, err)
 		if c.ExitCode == 0 {
 			o := runner.Classify(err)
 			c.Outcome, c.Class, c.ExitCode, c.Message, c.Hint = o.Outcome, o.Class, o.ExitCode, o.Message, o.Hint
@@ -401,7 +401,7 @@ func (s *session) finish(c event.RunCompleted) error {
 	err := errors.Join(s.log.Finish(ctx, c), s.sinks.close())
 	code := c.ExitCode
 	if err != nil {
-		printError(s.rt.stderr, err)
+		printError(s.rt.stderr, s.mask, err)
 		if code == 0 {
 			code = runner.ExitOutput
 		}
