@@ -25,7 +25,7 @@ type policyFlags struct {
 	Profile          string   `short:"p" placeholder:"NAME" help:"Profile to use."`
 	Sandbox          string   `short:"s" placeholder:"MODE" help:"Sandbox mode: read-only, workspace-write or danger-full-access."`
 	Requirements     []string `sep:"none" placeholder:"FILE" help:"One more requirements.toml. Repeatable."`
-	Rules            []string `sep:"none" placeholder:"FILE" help:"Check with this rules file instead of those of user and project. Repeatable."`
+	Rules            []string `short:"r" sep:"none" placeholder:"FILE" help:"Check with this rules file instead of those of user and project. Repeatable."`
 	IgnoreUserConfig bool     `help:"Do not read config.toml of CODEX_HOME."`
 	IgnoreRules      bool     `help:"Do not read user and project .rules files."`
 }

@@ -38,9 +38,9 @@ type checked struct {
 
 // Run prints the decision and ends with its code.
 func (c *policyCheckCmd) Run(rt *runtime) error {
-	argv := c.Argv
-	if len(argv) > 0 && argv[0] == "--" {
-		argv = argv[1:]
+	argv, err := programLine("policy check", c.Argv)
+	if err != nil {
+		return err
 	}
 	switch {
 	case c.Shell != "" && len(argv) > 0:

@@ -306,3 +306,30 @@ func TestPolicyRuleRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyCheckFlags: a flag that was mistyped does not become the command.
+func TestPolicyCheckFlags(t *testing.T) {
+	m := newMachine(t)
+	rules := m.write(t, "ci.rules", "prefix_rule(pattern=[\"git\", \"push\"], decision=\"forbidden\")\nprefix_rule(pattern=[\"--rulez\"], decision=\"forbidden\")\n")
+	for _, c := range []struct {
+		args string
+		want int
+	}{
+		{"--rules FILE -- git push", 3},
+		{"-r FILE -- git push", 3},
+		{"-r FILE git push", 3},
+		{"-r FILE -- git pull", 0},
+		{"-r FILE -- --rulez", 3},
+		{"--rulez FILE -- git push", 2},
+		{"--rulez -- git push", 2},
+		{"-x git push", 2},
+	} {
+		cmd := exec.Command(binary(t), append([]string{"policy", "check"}, strings.Fields(strings.ReplaceAll(c.args, "FILE", rules))...)...)
+		cmd.Dir = m.work
+		cmd.Env = []string{"HOME=" + m.base, "CODEX_HOME=" + m.home, "NIGHTSHIFT_TEST_SYSTEM_DIR=" + m.etc}
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != c.want {
+			t.Errorf("%s: exit %d, want %d: %v: %s", c.args, code, c.want, err, out)
+		}
+	}
+}

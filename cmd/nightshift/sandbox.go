@@ -38,11 +38,9 @@ const (
 
 // Run runs the command and ends with its exit code.
 func (c *sandboxCmd) Run(rt *runtime) error {
-	argv := c.Command
-	if len(argv) > 0 && argv[0] == "--" {
-		argv = argv[1:]
-	} else if len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
-		return usageError("%w", &hintError{fmt.Errorf("unknown flag %s", argv[0]), "see `nightshift sandbox --help`; a program whose name begins with - goes after --"})
+	argv, err := programLine("sandbox", c.Command)
+	if err != nil {
+		return err
 	}
 	if len(argv) == 0 {
 		return usageError("sandbox: no command given; use `nightshift sandbox -- CMD…`")
@@ -72,6 +70,19 @@ func (c *sandboxCmd) Run(rt *runtime) error {
 		return exitSilently(128 + sig.Signal)
 	}
 	return exitSilently(x.Code)
+}
+
+// programLine is the program and its arguments that follow the flags of a
+// command. The grammar hands over what it does not know as if it were a program:
+// a flag that was mistyped must not become the name of one.
+func programLine(command string, words []string) ([]string, error) {
+	if len(words) > 0 && words[0] == "--" {
+		return words[1:], nil
+	}
+	if len(words) > 0 && strings.HasPrefix(words[0], "-") {
+		return nil, usageError("%w", &hintError{fmt.Errorf("unknown flag %s", words[0]), "see `nightshift " + command + " --help`; a program whose name begins with - goes after --"})
+	}
+	return words, nil
 }
 
 // runFlags says the same as flags of exec.

@@ -2,7 +2,10 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"go.starlark.net/syntax"
 )
 
 // formatError is a mistake in an f-string.
@@ -41,20 +44,20 @@ func rewriteFormats(src string) (string, *formatError) {
 			if !closed {
 				return "", &formatError{line, i - start + 1, "the f-string does not end"}
 			}
-			names, bad := formatNames(src[at:end])
+			literal, fields, bad := formatFields(src[at:end])
 			if bad != "" {
 				return "", &formatError{line, i - start + 1, bad}
 			}
 			if raw {
 				out.WriteByte('r')
 			}
-			out.WriteString(src[at:end])
+			out.WriteString(literal)
 			out.WriteString(".format(")
-			for n, name := range names {
+			for n, f := range fields {
 				if n > 0 {
 					out.WriteString(", ")
 				}
-				fmt.Fprintf(&out, "%s = %s", name, name)
+				fmt.Fprintf(&out, "%s = %s", f.name, f.value)
 			}
 			out.WriteByte(')')
 			line, start = advance(src, i, end, line, start)
@@ -112,41 +115,87 @@ func stringEnd(src string, i int) (end int, closed bool) {
 	return len(src), false
 }
 
-// formatNames lists the names in braces, each once.
-func formatNames(literal string) (names []string, bad string) {
-	text := strings.ReplaceAll(strings.ReplaceAll(literal, "{{", ""), "}}", "")
-	for {
-		before, rest, found := strings.Cut(text, "{")
-		if strings.Contains(before, "}") {
-			return nil, "single } in f-string"
-		}
-		if !found {
-			return names, ""
-		}
-		name, after, closed := strings.Cut(rest, "}")
-		if !closed {
-			return nil, "{ without } in f-string"
-		}
-		for i := range len(name) {
-			if !isWordByte(name[i]) || i == 0 && name[0] >= '0' && name[0] <= '9' {
-				return nil, fmt.Sprintf("f-string holds %q: only names may stand in braces", name)
+// maxField bounds an expression in braces, for the parser is recursive.
+const maxField = 1024
+
+// field is what stands in braces of an f-string.
+type field struct{ name, value string }
+
+// formatFields turns the expressions in braces into names, each with its value.
+// The literal keeps its text besides, and its number of lines together with the
+// values: they stand behind it.
+func formatFields(literal string) (text string, fields []field, bad string) {
+	var out strings.Builder
+	for i := 0; i < len(literal); {
+		two := literal[i:min(i+2, len(literal))]
+		switch {
+		case two == "{{" || two == "}}":
+			out.WriteString(two)
+			i += 2
+		case literal[i] == '}':
+			return "", nil, "single } in f-string"
+		case literal[i] != '{':
+			out.WriteByte(literal[i])
+			i++
+		default:
+			n := expressionEnd(literal[i+1:])
+			if n < 0 {
+				return "", nil, "{ without } in f-string"
 			}
+			value := strings.Trim(literal[i+1:i+1+n], " \t")
+			if strings.TrimSpace(value) == "" {
+				return "", nil, "empty {} in f-string"
+			}
+			f := field{value, value}
+			if !isName(value) {
+				if len(value) > maxField {
+					return "", nil, fmt.Sprintf("f-string holds an expression of more than %d bytes", maxField)
+				}
+				if _, err := (&syntax.FileOptions{}).ParseExpr("", value, 0); err != nil || strings.ContainsAny(value, "#\\") {
+					return "", nil, fmt.Sprintf("f-string holds %q: only names and expressions may stand in braces", value)
+				}
+				f.name = fmt.Sprintf("_%d", len(fields))
+			}
+			out.WriteString("{" + f.name + "}")
+			if !slices.Contains(fields, f) {
+				fields = append(fields, f)
+			}
+			i += n + 2
 		}
-		if name == "" {
-			return nil, "empty {} in f-string"
-		}
-		if !containsString(names, name) {
-			names = append(names, name)
-		}
-		text = after
 	}
+	return out.String(), fields, ""
 }
 
-func containsString(list []string, s string) bool {
-	for _, one := range list {
-		if one == s {
-			return true
+// expressionEnd is the offset of the brace that ends an expression, or -1.
+func expressionEnd(s string) int {
+	depth := 0
+	for i := 0; i < len(s); {
+		switch s[i] {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			if s[i] == '}' && depth == 0 {
+				return i
+			}
+			depth--
+		case '"', '\'':
+			end, closed := stringEnd(s, i)
+			if !closed {
+				return -1
+			}
+			i = end
+			continue
+		}
+		i++
+	}
+	return -1
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		if !isWordByte(s[i]) || i == 0 && s[0] >= '0' && s[0] <= '9' {
+			return false
 		}
 	}
-	return false
+	return true
 }

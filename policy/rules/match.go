@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"path"
 	"slices"
 	"strings"
 )
@@ -57,7 +56,7 @@ func (s *Set) match(c command, d *Decision, seen map[string]bool) (allowed, trus
 		}
 		for _, i := range begins.candidates(c.words[1:]) {
 			rule := s.rules[i]
-			if name.byBase && !s.baseHolds(name, c.words[0], rule.Level) {
+			if name.byBase && !s.programs.hold(name.text, c.words[0].text, c.words[0].known, rule.Level, rule.Layer) {
 				continue
 			}
 			if rule.Level == Allow {
@@ -148,20 +147,6 @@ func (c command) names() []programName {
 		out = append(out, programName{text: base, byBase: true})
 	}
 	return out
-}
-
-// baseHolds tells whether a rule on a base name holds for the path. Where
-// host_executable lists paths only those count; a path that is not absolute
-// may be one of them, which is enough to restrict and too little to allow.
-func (s *Set) baseHolds(name programName, first word, level Level) bool {
-	paths, declared := s.programs[name.text]
-	if !declared {
-		return true
-	}
-	if first.known && path.IsAbs(first.text) {
-		return slices.Contains(paths, path.Clean(first.text))
-	}
-	return level > Allow
 }
 
 // prefixFits compares position by position; more words may follow.

@@ -111,8 +111,8 @@ func (e *Error) Hint() string { return e.HintText }
 type Set struct {
 	rules    []Rule
 	network  []NetworkRule
-	byFirst  map[string]*starts  // first token to the rules that begin with it
-	programs map[string][]string // bare name to absolute paths
+	byFirst  map[string]*starts // first token to the rules that begin with it
+	programs programs
 	// strictest is the highest level of any rule.
 	strictest Level
 }
@@ -120,17 +120,13 @@ type Set struct {
 // NewSet joins files. It establishes that equal files in any order give an
 // equal Set.
 func NewSet(files ...*File) *Set {
-	s := &Set{byFirst: map[string]*starts{}, programs: map[string][]string{}}
+	s := &Set{byFirst: map[string]*starts{}, programs: programs{}}
 	for _, f := range files {
 		s.rules = append(s.rules, f.Rules...)
 		s.network = append(s.network, f.Network...)
 		for _, p := range f.Programs {
-			s.programs[p.Name] = append(s.programs[p.Name], p.Paths...)
+			s.programs[p.Name] = append(s.programs[p.Name], p)
 		}
-	}
-	for name, paths := range s.programs {
-		slices.Sort(paths)
-		s.programs[name] = slices.Compact(paths)
 	}
 	slices.SortStableFunc(s.rules, func(a, b Rule) int {
 		return cmp.Or(-cmp.Compare(a.Level, b.Level), slices.CompareFunc(a.Pattern, b.Pattern, slices.Compare),
@@ -206,7 +202,7 @@ func (s *Set) Executables() []string {
 			continue
 		}
 		for _, name := range r.Pattern[0] {
-			if paths, declared := s.programs[name]; declared && !strings.Contains(name, "/") {
+			if paths, declared := s.programs.paths(name, r.Level, r.Layer); declared && !strings.Contains(name, "/") {
 				out = append(out, paths...)
 				continue
 			}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,6 +35,11 @@ func Parse(name string, src []byte, layer Layer) (*File, []*Error) {
 		p.fail(1, 1, "file is not UTF-8", "")
 		return p.file, p.errs.all()
 	}
+	if at := bytes.IndexByte(src, 0); at >= 0 { // the scanner would take it for the end of the file
+		line := 1 + bytes.Count(src[:at], []byte("\n"))
+		p.fail(line, at-bytes.LastIndexByte(src[:at], '\n'), "a NUL byte", "write it as \\x00 if a word holds one")
+		return p.file, p.errs.all()
+	}
 	text, err := rewriteFormats(string(src))
 	if err != nil {
 		p.fail(err.line, err.column, err.message, "")
@@ -47,6 +53,7 @@ func Parse(name string, src []byte, layer Layer) (*File, []*Error) {
 	if broken := within(thread, func() { p.run(thread, text) }); broken != "" {
 		return &File{}, []*Error{{File: name, Line: 1, Column: 1, Message: broken, HintText: "rules are data; look for a loop or a value that grows"}}
 	}
+	p.checkExamples()
 	return p.file, p.errs.all()
 }
 
@@ -55,14 +62,20 @@ type parser struct {
 	name  string
 	layer Layer
 	errs  mistakes
+	// at is where the call stands that is looked at; places are those of the rules.
+	at     place
+	places []place
 }
+
+// place is a position in a file, from 1.
+type place struct{ line, column int }
 
 func (p *parser) fail(line, column int, message, hint string) {
 	p.errs.add(&Error{File: p.name, Line: line, Column: column, Message: message, HintText: hint})
 }
 
 func (p *parser) run(thread *starlark.Thread, text string) {
-	options := &syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true}
+	options := &syntax.FileOptions{While: true, TopLevelControl: true, GlobalReassign: true}
 	thread.SetMaxExecutionSteps(maxSteps)
 	refuse := func(name string) *starlark.Builtin {
 		return starlark.NewBuiltin(name, func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
@@ -123,6 +136,7 @@ func (p *parser) builtin(name string, declare func(args starlark.Tuple, kwargs [
 			at := t.CallFrame(1).Pos
 			// The position of a call is its opening parenthesis.
 			column := max(1, int(at.Col)-len(name))
+			p.at = place{int(at.Line), column}
 			if err := declare(args, kwargs, fmt.Sprintf("%s:%d", p.name, at.Line)); err != nil {
 				p.fail(int(at.Line), column, name+": "+strings.TrimPrefix(err.Error(), name+": "), "")
 			}
@@ -160,18 +174,31 @@ func (p *parser) prefixRule(args starlark.Tuple, kwargs []starlark.Tuple, origin
 	if len(problems) > 0 {
 		return joinSentences(problems)
 	}
-	for _, e := range r.Match {
-		if !r.matchesPrefix(e.Argv) {
-			note(fmt.Errorf("match example %q does not match the pattern %q", strings.Join(e.Argv, " "), r.String()))
-		}
-	}
-	for _, e := range r.NotMatch {
-		if r.matchesPrefix(e.Argv) {
-			note(fmt.Errorf("not_match example %q matches the pattern %q", strings.Join(e.Argv, " "), r.String()))
-		}
-	}
 	p.file.Rules = append(p.file.Rules, r)
-	return joinSentences(problems)
+	p.places = append(p.places, p.at)
+	return nil
+}
+
+// checkExamples tries the examples of every rule, once all programs of the file
+// are declared: an example may name its program by a path.
+func (p *parser) checkExamples() {
+	declared := NewSet(&File{Programs: p.file.Programs}).programs
+	for i, r := range p.file.Rules {
+		var problems []error
+		for _, e := range r.Match {
+			if !declared.fitsExample(r, e.Argv) {
+				problems = append(problems, fmt.Errorf("match example %q does not match the pattern %q", strings.Join(e.Argv, " "), r.String()))
+			}
+		}
+		for _, e := range r.NotMatch {
+			if declared.fitsExample(r, e.Argv) {
+				problems = append(problems, fmt.Errorf("not_match example %q matches the pattern %q", strings.Join(e.Argv, " "), r.String()))
+			}
+		}
+		if err := joinSentences(problems); err != nil {
+			p.fail(p.places[i].line, p.places[i].column, "prefix_rule: "+err.Error(), "")
+		}
+	}
 }
 
 func (p *parser) networkRule(args starlark.Tuple, kwargs []starlark.Tuple, origin string) error {
@@ -205,15 +232,16 @@ func (p *parser) hostExecutable(args starlark.Tuple, kwargs []starlark.Tuple, or
 	exe := Program{Name: name, Origin: origin, Layer: p.layer}
 	for v := range paths.Elements() {
 		text, ok := starlark.AsString(v)
+		clean := path.Clean(text) // as the paths of commands are compared
 		switch {
 		case !ok:
 			return fmt.Errorf("paths must be strings, not %s", v.Type())
-		case !path.IsAbs(text) || path.Clean(text) != text:
-			return fmt.Errorf("path %q must be absolute and clean", text)
-		case path.Base(text) != name:
+		case !path.IsAbs(text):
+			return fmt.Errorf("path %q must be absolute", text)
+		case path.Base(clean) != name:
 			return fmt.Errorf("path %q must end in %q", text, name)
-		case !slices.Contains(exe.Paths, text):
-			exe.Paths = append(exe.Paths, text)
+		case !slices.Contains(exe.Paths, clean):
+			exe.Paths = append(exe.Paths, clean)
 		}
 	}
 	p.file.Programs = append(p.file.Programs, exe)
@@ -234,16 +262,13 @@ func joinSentences(errs []error) error {
 }
 
 func patternOf(v starlark.Value) ([][]string, error) {
-	list, ok := v.(starlark.Iterable)
-	if _, isString := v.(starlark.String); !ok || isString {
+	list, ok := v.(*starlark.List)
+	if !ok {
 		return nil, fmt.Errorf("pattern must be a list, not %s", v.Type())
 	}
 	var out [][]string
 	for i, element := range elements(list) {
 		if text, ok := starlark.AsString(element); ok {
-			if text == "" {
-				return nil, fmt.Errorf("pattern element %d is empty", i)
-			}
 			out = append(out, []string{text})
 			continue
 		}
@@ -254,8 +279,8 @@ func patternOf(v starlark.Value) ([][]string, error) {
 		var words []string
 		for _, a := range elements(alternatives) {
 			text, ok := starlark.AsString(a)
-			if !ok || text == "" {
-				return nil, fmt.Errorf("pattern element %d: alternatives must be non-empty strings", i)
+			if !ok {
+				return nil, fmt.Errorf("pattern element %d: alternatives must be strings, not %s", i, a.Type())
 			}
 			if !slices.Contains(words, text) {
 				words = append(words, text)
@@ -298,7 +323,7 @@ func levelOf(word string, network bool) (Level, error) {
 }
 
 func justificationOf(v starlark.Value) (string, error) {
-	if v == nil || v == starlark.None {
+	if v == nil {
 		return "", nil
 	}
 	text, ok := starlark.AsString(v)
@@ -312,7 +337,7 @@ func justificationOf(v starlark.Value) (string, error) {
 }
 
 func examplesOf(parameter string, v starlark.Value) ([]Example, error) {
-	if v == nil || v == starlark.None {
+	if v == nil {
 		return nil, nil
 	}
 	list, ok := v.(*starlark.List)

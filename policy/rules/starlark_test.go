@@ -20,11 +20,17 @@ func TestMistakes(t *testing.T) {
 		{"several", "prefix_rule(pattern=[])\nprefix_rule(pattern=[\"a\"], decision=\"Forbidden\")\nprefix_rule(pattern=[\"a\"], decison=\"allow\")\nprefix_rule(pattern=[\"ok\"])\n",
 			[]string{"1:1: prefix_rule: pattern is empty", "2:1: prefix_rule: decision \"Forbidden\" is not one of", "3:1: prefix_rule: unexpected keyword argument \"decison\" (did you mean decision?)"}},
 		{"alternatives", `prefix_rule(pattern=["a", []])`, []string{"1:1: prefix_rule: pattern element 1 has no alternatives"}},
-		{"empty word", `prefix_rule(pattern=["a", ""])`, []string{"1:1: prefix_rule: pattern element 1 is empty"}},
+		{"alternative that is no text", `prefix_rule(pattern=["a", ["b", 3]])`, []string{"1:1: prefix_rule: pattern element 1: alternatives must be strings, not int"}},
 		{"string pattern", `prefix_rule(pattern="git push")`, []string{"1:1: prefix_rule: pattern must be a list, not string"}},
 		{"number", `prefix_rule(pattern=["a", 3])`, []string{"1:1: prefix_rule: pattern element 1 must be a string or a list of strings, not int"}},
 		{"blank justification", `prefix_rule(pattern=["a"], justification="  ")`, []string{"1:1: prefix_rule: justification is blank"}},
 		{"match", `prefix_rule(pattern=["git", "push"], match=["git push -f", "git status"])`, []string{`1:1: prefix_rule: match example "git status" does not match`}},
+		{"match of a path elsewhere", "host_executable(name=\"git\", paths=[\"/usr/bin/git\"])\nprefix_rule(pattern=[\"git\"], match=[\"/opt/git\", \"./git\", \"/usr/bin/git\"])", []string{`2:1: prefix_rule: match example "/opt/git" does not match the pattern "git"; match example "./git"`}},
+		{"not_match of a path", `prefix_rule(pattern=["git"], not_match=["/opt/git"])`, []string{`1:1: prefix_rule: not_match example "/opt/git" matches`}},
+		{"no justification", `prefix_rule(pattern=["a"], justification=None)`, []string{"1:1: prefix_rule: justification must be a string, not NoneType"}},
+		{"no examples", `prefix_rule(pattern=["a"], match=None)`, []string{"1:1: prefix_rule: match must be a list, not NoneType"}},
+		{"tuple", `prefix_rule(pattern=("a",))`, []string{"1:1: prefix_rule: pattern must be a list, not tuple"}},
+		{"NUL byte", "prefix_rule(pattern=[\"a\"])\n  \x00\nprefix_rule(pattern=[\"b\"], decision=\"forbidden\")", []string{"2:3: a NUL byte"}},
 		{"not_match", `prefix_rule(pattern=["git", ["push", "pull"]], not_match=[["git", "pull"]])`, []string{`1:1: prefix_rule: not_match example "git pull" matches`}},
 		{"example quotes", `prefix_rule(pattern=["a"], match=["a 'b"])`, []string{"1:1: prefix_rule: match example"}},
 		{"load", `load("x.star", "y")`, []string{"1:1: "}},
@@ -38,6 +44,9 @@ func TestMistakes(t *testing.T) {
 		{"relative path", `host_executable(name="git", paths=["bin/git"])`, []string{"must be absolute"}},
 		{"in a loop", "\n\nfor x in [\"a\", \"b\"]:\n    prefix_rule(pattern=[x], decision=\"no\")\n", []string{"4:5: prefix_rule: decision", "4:5: prefix_rule: decision"}},
 		{"f-string", `prefix_rule(pattern=[f"{a b}"])`, []string{"1:22: f-string holds"}},
+		{"f-string's open bracket", "prefix_rule(pattern=[f\"{((}\"])", []string{"{ without }"}},
+		{"f-string's long expression", "prefix_rule(pattern=[f\"{" + strings.Repeat("-", 5000) + "1}\"])", []string{"of more than 1024 bytes"}},
+		{"f-string's comment", "prefix_rule(pattern=[f\"{1 #}\"])", []string{"f-string holds"}},
 		{"not utf-8", "\xff", []string{"1:1: file is not UTF-8"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -324,5 +333,93 @@ func TestBounds(t *testing.T) {
 	if _, errs := Parse("x.rules", []byte("for i in range(1000):\n  prefix_rule(pattern=[])\n"), User); len(errs) != maxMistakes+1 ||
 		!strings.Contains(errs[maxMistakes].Message, "900 more") {
 		t.Errorf("%d mistakes are listed", len(errs))
+	}
+}
+
+// TestEmptyTokens: an argument may be empty, and so may a token of a rule.
+func TestEmptyTokens(t *testing.T) {
+	s := parse(t, `prefix_rule(pattern=["tool", ["", "x"], ""], decision="forbidden")`)
+	for _, c := range []struct {
+		argv []string
+		want Level
+	}{
+		{[]string{"tool", "", ""}, Forbidden},
+		{[]string{"tool", "x", ""}, Forbidden},
+		{[]string{"tool", "x"}, None},
+		{[]string{"tool", "x", "y"}, None},
+	} {
+		if got := s.Command(c.argv).Level; got != c.want {
+			t.Errorf("%q: %s, want %s", c.argv, got, c.want)
+		}
+	}
+}
+
+// TestProgramPathsAreCleaned: a path may be written in more than one way.
+func TestProgramPathsAreCleaned(t *testing.T) {
+	s := parse(t, "prefix_rule(pattern=[\"git\"], decision=\"forbidden\")\nhost_executable(name=\"git\", paths=[\"/usr//bin/./git/\", \"/usr/../bin/git\"])\n")
+	for argv0, want := range map[string]Level{"/usr/bin/git": Forbidden, "/bin/git": Forbidden, "/opt/git": None} {
+		if got := s.Command([]string{argv0}).Level; got != want {
+			t.Errorf("%s: %s, want %s", argv0, got, want)
+		}
+	}
+}
+
+// TestExamplesNamePaths: an example may name the program by a path, wherever in
+// the file its paths are declared.
+func TestExamplesNamePaths(t *testing.T) {
+	parse(t, `
+prefix_rule(pattern=["git", "push"], match=["/usr/bin/git push"], not_match=["/opt/git push", "/usr/bin/git pull"])
+host_executable(name="git", paths=["/usr/bin/git"])
+prefix_rule(pattern=["make"], match=["./make", "/anywhere/make all"], not_match=["./makes"])
+`)
+}
+
+// TestProgramsOfLowerLayers: what a project says about programs takes nothing
+// away from what the machine or the user forbids, and adds nothing to what they
+// allow.
+func TestProgramsOfLowerLayers(t *testing.T) {
+	files := func(texts map[Layer]string) *Set {
+		var list []*File
+		for layer, text := range texts {
+			f, errs := Parse(string(layer), []byte(text), layer)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			list = append(list, f)
+		}
+		return NewSet(list...)
+	}
+	elsewhere := `host_executable(name="curl", paths=["/opt/curl"])`
+	for _, c := range []struct {
+		texts map[Layer]string
+		path  string
+		want  Level
+	}{
+		{map[Layer]string{User: `prefix_rule(pattern=["curl"], decision="forbidden")`, Project: elsewhere}, "/usr/bin/curl", Forbidden},
+		{map[Layer]string{System: `prefix_rule(pattern=["curl"], decision="prompt")`, User: elsewhere}, "/usr/bin/curl", Prompt},
+		{map[Layer]string{Project: `prefix_rule(pattern=["curl"], decision="forbidden")`, User: elsewhere}, "/usr/bin/curl", None},
+		{map[Layer]string{User: `prefix_rule(pattern=["curl"], decision="forbidden")` + "\n" + elsewhere}, "/usr/bin/curl", None},
+		{map[Layer]string{User: `prefix_rule(pattern=["curl"])` + "\n" + `host_executable(name="curl", paths=["/usr/bin/curl"])`, Project: elsewhere}, "/opt/curl", None},
+		{map[Layer]string{User: `prefix_rule(pattern=["curl"])` + "\n" + `host_executable(name="curl", paths=["/usr/bin/curl"])`, Project: elsewhere}, "/usr/bin/curl", Allow},
+		{map[Layer]string{User: `prefix_rule(pattern=["curl"])`, Project: elsewhere}, "/usr/bin/curl", None},
+	} {
+		s := files(c.texts)
+		if got := s.Command([]string{c.path}).Level; got != c.want {
+			t.Errorf("%v: %s: %s, want %s", c.texts, c.path, got, c.want)
+		}
+		if c.want == Forbidden && !slices.Contains(s.Executables(), "curl") {
+			t.Errorf("%v: executables %q", c.texts, s.Executables())
+		}
+	}
+}
+
+// TestFormatExpressions: any expression may stand in the braces of an f-string.
+func TestFormatExpressions(t *testing.T) {
+	s := parse(t, "x = \"a\"\nprefix_rule([f\"{x.upper()}-{ [1, 2][1] }-{1 + 1}\", f\"{{{x}}}\", f'{ {\"k\": \"}\"}[\"k\"] }', f'''{(\n\"n\")}'''])\nprefix_rule([\"next\"])\n")
+	if got, want := s.Rules()[0].Pattern, [][]string{{"A-2-2"}, {"{a}"}, {"}"}, {"n"}}; !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := s.Rules()[1].Origin; got != "test.rules:4" {
+		t.Errorf("the rule behind stands at %s", got)
 	}
 }
