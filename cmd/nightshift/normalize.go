@@ -43,7 +43,7 @@ var execShapes = map[string]flagShape{
 	"--max-wall-time": {value: true}, "--max-idle-time": {value: true}, "--max-tokens": {value: true}, "--max-cost": {value: true},
 	"--max-repeated-failures": {value: true}, "--model-fallback": {value: true, repeat: true}, "--verify": {value: true, repeat: true},
 	"--verify-rounds": {value: true}, "--auth-writeback": {value: true}, "--instructions-from": {value: true},
-	"--deny-read": {value: true, repeat: true}, "--allow-domain": {value: true, repeat: true}, "--fail-on": {value: true},
+	"--idle-prompt-wait": {value: true}, "--deny-read": {value: true, repeat: true}, "--allow-domain": {value: true, repeat: true}, "--fail-on": {value: true},
 	"--strict": {}, "--no-final-answer": {}, "--api-key-stdin": {}, "--deterministic": {}, "--no-github": {},
 	"--sign-key": {value: true}, "--log-level": {value: true},
 }
