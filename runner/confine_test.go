@@ -445,6 +445,25 @@ func TestGitCredentials(t *testing.T) {
 	}
 }
 
+// Credentials of git in all the places and forms that CI set-ups leave them in.
+func TestGitCredentialForms(t *testing.T) {
+	p := newPlace(t)
+	p.git(p.ws, "init", "-q")
+	p.git(p.ws, "remote", "add", "a", "https://ghs_aaaa1111bbbb2222@example.com/r.git")
+	p.git(p.ws, "remote", "add", "b", "https://cccc3333dddd4444:x-oauth-basic@example.com/r.git")
+	p.git(p.ws, "remote", "add", "c", "https://first.last-name-2%40example.com@example.com/r.git")
+	p.git(p.ws, "remote", "add", "d", "https://bot:p%40ss-word-5@example.com/r.git")
+	p.write(p.user+"/.gitconfig", "[url \"https://oauth2:user-token-6666@example.com/\"]\n\tinsteadOf = https://example.com/\n"+
+		"[credential]\n\thelper = \"!f() { echo username=x; echo \\\"password=helper-7777\\\"; }; f\"\n\thelper = !f() { echo password=$TOKEN; }\n"+
+		"[http] extraheader = AUTHORIZATION: bearer same-line-8888\n[http]\n\tproxy = http://me:proxy-9999@proxy.example:3128\n"+
+		strings.Repeat("x", 100_000)+"\n[remote \"z\"]\n\turl = https://bot:after-\\\nlong-line@example.com/z.git\n")
+	c, _ := p.confine("workspace-write")
+	want := []string{"ghs_aaaa1111bbbb2222", "cccc3333dddd4444", "p%40ss-word-5", "p@ss-word-5", "user-token-6666", "helper-7777", "same-line-8888", "proxy-9999", "after-long-line"}
+	if got := c.Secrets["git-config"]; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestTemporaryFiles(t *testing.T) {
 	const script = `echo "$TMPDIR"; for d in /tmp /var/tmp /dev/shm "$TMPDIR"; do if touch $d/nightshift-probe 2>/dev/null; then echo "yes $d"; else echo "no $d"; fi; done; mktemp >/dev/null && echo mktemp`
 	p := newPlace(t)

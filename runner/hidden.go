@@ -1,18 +1,14 @@
 package runner
 
 import (
-	"bufio"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/nightshift-ci/nightshift/policy"
-	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -167,101 +163,9 @@ func (c *Confinement) controlFiles(runtime string) []string {
 	return list
 }
 
-// gitCredentials looks for a token that a checkout step left in the repository's
-// configuration. Commands need that file to use git, so the token can only be
-// masked, and the user warned.
-func (c *Confinement) gitCredentials() {
-	if c.facts.CommonDir == "" {
-		return
-	}
-	files := []string{filepath.Join(c.facts.CommonDir, "config"), filepath.Join(c.facts.GitDir, "config.worktree")}
-	if modules, err := filepath.Glob(globQuote(c.facts.CommonDir) + "/modules/*/config"); err == nil {
-		files = append(files, modules[:min(len(modules), maxGitConfigs)]...)
-	}
-	var found []string
-	origin, seen := "", map[string]bool{}
-	for len(files) > 0 && len(seen) < maxGitConfigs {
-		file := files[0]
-		files = files[1:]
-		if seen[file] {
-			continue
-		}
-		seen[file] = true
-		secrets, included := credentialsIn(file)
-		for _, s := range secrets {
-			if !slices.Contains(found, s) {
-				found = append(found, s)
-			}
-		}
-		if len(secrets) > 0 && origin == "" {
-			origin = file
-		}
-		for _, name := range included {
-			if rest, ok := strings.CutPrefix(name, "~/"); ok {
-				name = filepath.Join(c.userHome, rest)
-			} else if !filepath.IsAbs(name) {
-				name = filepath.Join(filepath.Dir(file), name)
-			}
-			files = append(files, name)
-		}
-	}
-	if len(found) > 0 {
-		c.Secrets["git-config"] = found
-		c.Notices = append(c.Notices, event.Notice{Class: "git_credentials",
-			Message: "the repository's configuration holds a credential that commands can read; it is masked in the output",
-			Origin:  origin, Hint: "check out with persist-credentials: false"})
-	}
-}
-
 // globQuote makes a path a pattern that matches only itself.
 func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
-// maxGitConfigs bounds the configurations of submodules and the included files
-// that are looked into.
-const maxGitConfigs = 100
-
-// maxGitConfig bounds the configuration that is searched, in bytes.
-const maxGitConfig = 1 << 20
-
-// credentialsIn returns the values of authorization headers, and of passwords
-// in URLs, in a git configuration file, and the files that it includes. Newer
-// checkout steps put the credential into such a file.
-func credentialsIn(file string) (found, included []string) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // not to wait at a pipe
-	if err != nil {
-		return nil, nil // git will say so
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, nil
-	}
-	section := ""
-	lines := bufio.NewScanner(io.LimitReader(f, maxGitConfig))
-	for lines.Scan() {
-		text := strings.TrimSpace(lines.Text())
-		if strings.HasPrefix(text, "[") {
-			section = strings.ToLower(text)
-		}
-		key, value, _ := strings.Cut(text, "=")
-		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
-		switch {
-		case key == "path" && strings.HasPrefix(section, "[include"):
-			included = append(included, value)
-		case key == "extraheader":
-			found = append(found, headerSecrets(value)...)
-		case strings.HasSuffix(key, "url"):
-			if _, rest, ok := strings.Cut(value, "://"); ok {
-				if user, _, ok := strings.Cut(rest, "@"); ok && !strings.Contains(user, "/") {
-					if _, password, ok := strings.Cut(user, ":"); ok {
-						found = append(found, password)
-					}
-				}
-			}
-		}
-	}
-	return found, included
 }
 
 // forbiddenPrograms finds the files of programs that a rule forbids outright, so
