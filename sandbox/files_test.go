@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // attempts runs scripts and compares what each prints. The default row of the
@@ -122,6 +125,43 @@ func TestReadOnly(t *testing.T) {
 	})
 	if list, err := os.ReadDir(ws); err != nil || len(list) != 1 {
 		t.Errorf("the workspace changed: %v %v", list, err)
+	}
+}
+
+// makeQueue makes a POSIX message queue, looks at it in its folder and removes it.
+func makeQueue(name string) error {
+	p, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	fd, _, e := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(p)), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, 0o600, 0, 0, 0)
+	if e != 0 {
+		return fmt.Errorf("mq_open: %w", e)
+	}
+	if err := unix.Close(int(fd)); err != nil {
+		return err
+	}
+	if _, err := os.Stat("/dev/mqueue/" + name); err != nil {
+		return err
+	}
+	if _, _, e := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(p)), 0, 0); e != 0 {
+		return fmt.Errorf("mq_unlink: %w", e)
+	}
+	return nil
+}
+
+// Landlock looks at message queues as at files: they are commands' own, as shared
+// memory is, where commands may write.
+func TestMessageQueues(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/fs/mqueue"); err != nil {
+		t.Skip("the kernel has no POSIX message queues")
+	}
+	_, ws, _ := world(t)
+	for mode, want := range map[Mode]int{WorkspaceWrite: 0, ReadOnly: 1} {
+		b := openBox(t, Spec{Mode: mode, Workspace: ws})
+		if out, x := finish(t, start(t, b, Command{Helper: "queue", Argv: []string{"nightshift-test"}})); x.Code != want {
+			t.Errorf("%s: exit code %d, want %d: %s", mode, x.Code, want, out)
+		}
 	}
 }
 

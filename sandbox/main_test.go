@@ -60,6 +60,13 @@ func testHelpers() map[string]HelperFunc {
 			fmt.Fprintln(stdout, "had it", b[len(b)/2])
 			return 0
 		},
+		"queue": func(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+			if err := makeQueue(args[0]); err != nil {
+				fmt.Fprintln(stdout, err)
+				return 1
+			}
+			return 0
+		},
 		"write": func(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			if err := os.WriteFile(args[0], []byte("x"), 0o600); err != nil {
 				fmt.Fprintln(stdout, err)

@@ -89,11 +89,29 @@ func (v *view) replaceDev() error {
 	if err := unix.Mount("tmpfs", dev+"/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=1777,size=%d", size)); err != nil {
 		return atMount("mounting", "/dev/shm", err)
 	}
+	if err := mountQueues(dev + "/mqueue"); err != nil {
+		return err
+	}
 	links := map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 	for name, target := range links {
 		if err := os.Symlink(target, dev+"/"+name); err != nil {
 			return atMount("filling", "/dev", err)
 		}
+	}
+	return nil
+}
+
+// mountQueues shows the message queues of the own ipc namespace, so that Landlock
+// can be told of them: it takes them for files. Where they cannot be shown they stay
+// closed, and there is no such
+// folder.
+func mountQueues(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return atMount("filling", "/dev", err)
+	}
+	err := unix.Mount("mqueue", dir, "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	if err != nil {
+		return atMount("filling", "/dev", os.Remove(dir))
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (g *grants) besideMounts(p *Plan) {
 	g.add(rightsOnDevices, "/dev")
 	g.add(g.write(), p.Roots...)
 	if p.TmpWrite {
-		g.add(g.write(), "/dev/shm")
+		g.add(g.write(), "/dev/shm", "/dev/mqueue")
 		if p.Tmp != "" {
 			g.add(g.write(), "/tmp", "/var/tmp")
 		}
