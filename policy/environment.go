@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -107,11 +108,79 @@ func SecretIn(name, value string) string {
 			}
 		}
 	}
-	if value != "" && matchesAny(secretPatterns, name) {
+	if value != "" && secretName(name) {
 		return value
+	}
+	if isGitSetting("KEY", name) || isGitSetting("VALUE", name) {
+		if found := URLCredentials(value); len(found) > 0 {
+			return found[0]
+		}
+	}
+	if isGitSetting("VALUE", name) {
+		if m := headerValue().FindStringSubmatch(value); m != nil {
+			return m[1]
+		}
 	}
 	return ""
 }
+
+// secretName tells whether a variable holds a secret by its name. The names of
+// settings for git do not: GIT_CONFIG_KEY_0 is "safe.directory" and the like.
+func secretName(name string) bool {
+	return matchesAny(secretPatterns, name) && !isGitSetting("KEY", name)
+}
+
+// isGitSetting tells whether name is one of the variables that git takes settings
+// from, GIT_CONFIG_KEY_0 and so on.
+func isGitSetting(half, name string) bool {
+	n, ok := strings.CutPrefix(strings.ToUpper(name), "GIT_CONFIG_"+half+"_")
+	return ok && n != "" && strings.Trim(n, "0123456789") == ""
+}
+
+// URLCredentials are the passwords in the URLs of a text, and names of users that
+// are tokens, which some services take in the place of both. Of one that is
+// quoted in the URL the plain form follows.
+func URLCredentials(line string) (found []string) {
+	for {
+		_, rest, ok := strings.Cut(line, "://")
+		if !ok {
+			return found
+		}
+		line = rest
+		authority := rest
+		if end := strings.IndexAny(rest, "/?# \t\"'"); end >= 0 {
+			authority = rest[:end]
+		}
+		at := strings.LastIndexByte(authority, '@')
+		if at < 0 {
+			continue
+		}
+		user, password, _ := strings.Cut(authority[:at], ":")
+		list := []string{password}
+		if likeToken(user) {
+			list = append(list, user)
+		}
+		for _, s := range list {
+			if s == "" || s == "x-oauth-basic" || strings.HasPrefix(s, "$") {
+				continue
+			}
+			found = append(found, s)
+			if plain, err := url.PathUnescape(s); err == nil && plain != s {
+				found = append(found, plain)
+			}
+		}
+	}
+}
+
+// likeToken tells whether the name of a user is long and mixed as no name is.
+func likeToken(user string) bool {
+	const shortest = 16
+	return len(user) >= shortest && strings.ContainsAny(user, "0123456789") && !strings.Contains(user, "%40")
+}
+
+// headerValue is a setting for git that is a header to be sent, which is nearly
+// always one that authorizes: no address follows the colon.
+var headerValue = lazily(`(?i)^\s*[a-z][a-z0-9-]*:\s*(?:(?:basic|bearer|token)\s+)?([^\s/].*)$`)
 
 // runnerVariables never reach a command, whatever the configuration says: keys
 // of the runner, files that steer the CI job, and sockets of agents that hold
@@ -143,7 +212,7 @@ func (p *Policy) Environment(environ []string) []string {
 		if !ok || name == "" || p.isRunnerVariable(name) || !inherits(e.Inherit, name) {
 			continue
 		}
-		if !e.IgnoreDefaultExcludes && (matchesAny(secretPatterns, name) || SecretIn(name, value) != "") || matchesAny(e.Exclude, name) {
+		if !e.IgnoreDefaultExcludes && (secretName(name) || SecretIn(name, value) != "") || matchesAny(e.Exclude, name) {
 			continue
 		}
 		put(name, value)

@@ -92,6 +92,27 @@ func FuzzEnvironment(f *testing.F) {
 }
 
 // A credential does not need a telling name.
+func TestSecretInGitSettings(t *testing.T) {
+	for _, c := range []struct{ name, value, want string }{
+		{"GIT_CONFIG_KEY_0", "safe.directory", ""},
+		{"git_config_key_12", "user.name", ""},
+		{"GIT_CONFIG_KEY_X", "abc", "abc"},
+		{"GIT_CONFIG_KEY_0", "url.https://u:pass-1@h/.insteadOf", "pass-1"},
+		{"GIT_CONFIG_KEY_0", "url.https://aaaa1111bbbb2222@h/.insteadOf", "aaaa1111bbbb2222"},
+		{"GIT_CONFIG_VALUE_0", "AUTHORIZATION: basic Zm9v", "Zm9v"},
+		{"GIT_CONFIG_VALUE_0", "Authorization: Bearer tok en", "tok en"},
+		{"GIT_CONFIG_VALUE_0", "X-Key:abc", "abc"},
+		{"GIT_CONFIG_VALUE_0", "https://example.com/", ""},
+		{"GIT_CONFIG_VALUE_0", "git@example.com:a/b", ""},
+		{"GIT_CONFIG_VALUE_0", "*", ""},
+		{"OTHER", "X-Key: abc", ""},
+	} {
+		if got := SecretIn(c.name, c.value); got != c.want {
+			t.Errorf("%s=%s: %q, want %q", c.name, c.value, got, c.want)
+		}
+	}
+}
+
 func TestSecretIn(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"DATABASE_URL", "postgres://app:fake-pw-1@db:5432/x?y=z", "fake-pw-1"},

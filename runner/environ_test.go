@@ -105,7 +105,6 @@ func TestGitOwner(t *testing.T) {
 		}
 	}
 	p.env = append(p.env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=somebody", "GIT_CONFIG_KEY_1=a.b", "GIT_CONFIG_VALUE_1=c")
-	// The default excludes drop names with KEY in them, and so half of each pair.
 	p.write(p.home+"/config.toml", "[shell_environment_policy]\nexclude = [\"*_0\"]\nignore_default_excludes = true\n")
 	c, o := p.confine("workspace-write")
 	out, code := p.run(c, o, "git status --porcelain && git config a.b")
@@ -115,6 +114,24 @@ func TestGitOwner(t *testing.T) {
 	e := environment(c.GitEnv(p.env))
 	if v, _ := e.get("GIT_CONFIG_VALUE_0"); v != p.ws {
 		t.Errorf("%q", e)
+	}
+}
+
+// Settings for git that the job gives by the environment reach commands, but for
+// those that authorize.
+func TestGitSettingsOfTheJob(t *testing.T) {
+	p := newPlace(t)
+	p.git(p.ws, "init", "-q")
+	p.env = append(p.env, "GIT_CONFIG_COUNT=5",
+		"GIT_CONFIG_KEY_0=http.https://example.com/.extraheader", "GIT_CONFIG_VALUE_0=AUTHORIZATION: basic c2VjcmV0LXNlY3JldA==",
+		"GIT_CONFIG_KEY_1=a.b", "GIT_CONFIG_VALUE_1=c",
+		"GIT_CONFIG_KEY_2=url.https://bot:pw-fake-1234554321@example.com/.insteadOf", "GIT_CONFIG_VALUE_2=https://example.com/",
+		"GIT_CONFIG_KEY_3=http.extraheader", "GIT_CONFIG_VALUE_3=X-Api-Token: plain-fake-99",
+		"GIT_CONFIG_KEY_4=url.https://mirror.example/.insteadOf", "GIT_CONFIG_VALUE_4=https://example.com/")
+	c, o := p.confine("workspace-write")
+	out, code := p.run(c, o, `git config a.b; git config url.https://mirror.example/.insteadOf; env | grep ^GIT_CONFIG_COUNT; env | grep -i "secret\|c2Vj\|fake" || echo none`)
+	if code != 0 || out != "c\nhttps://example.com/\nGIT_CONFIG_COUNT=2\nnone\n" {
+		t.Errorf("exit %d: %s", code, out)
 	}
 }
 

@@ -3,7 +3,6 @@ package runner
 import (
 	"cmp"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/nightshift-ci/nightshift/policy"
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
 
@@ -102,7 +102,7 @@ func credentialsIn(file string) (found, included []string) {
 	section := ""
 	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) { // a value may go on
 		line = strings.TrimSpace(line)
-		found = append(found, urlCredentials(line)...)
+		found = append(found, policy.URLCredentials(line)...)
 		if head := sectionHead().FindString(line); head != "" {
 			section, line = strings.ToLower(head), strings.TrimSpace(line[len(head):])
 		}
@@ -124,46 +124,6 @@ func credentialsIn(file string) (found, included []string) {
 var sectionHead = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^\[[^\]"]*("(?:[^"\\]|\\.)*"\s*)?\]`)
 })
-
-// urlCredentials are the passwords in the URLs of a line, and names of users that
-// are tokens: some services take one in the place of both.
-func urlCredentials(line string) (found []string) {
-	for {
-		_, rest, ok := strings.Cut(line, "://")
-		if !ok {
-			return found
-		}
-		line = rest
-		authority := rest
-		if end := strings.IndexAny(rest, "/?# \t\"'"); end >= 0 {
-			authority = rest[:end]
-		}
-		at := strings.LastIndexByte(authority, '@')
-		if at < 0 {
-			continue
-		}
-		user, password, _ := strings.Cut(authority[:at], ":")
-		list := []string{password}
-		if likeToken(user) {
-			list = append(list, user)
-		}
-		for _, s := range list {
-			if s == "" || s == "x-oauth-basic" || strings.HasPrefix(s, "$") {
-				continue
-			}
-			found = append(found, s)
-			if plain, err := url.PathUnescape(s); err == nil && plain != s {
-				found = append(found, plain)
-			}
-		}
-	}
-}
-
-// likeToken tells whether the name of a user is long and mixed as no name is.
-func likeToken(user string) bool {
-	const shortest = 16
-	return len(user) >= shortest && strings.ContainsAny(user, "0123456789") && !strings.Contains(user, "%40")
-}
 
 // helperPasswords are the passwords that a helper has in its own text.
 func helperPasswords(value string) (found []string) {
