@@ -57,7 +57,7 @@ func (c *batchRunCmd) Validate() error {
 	if c.Workers < 1 {
 		return errors.New("--workers must be at least 1")
 	}
-	if c.MaxFailureRate < 0 || c.MaxFailureRate > 1 {
+	if !(c.MaxFailureRate >= 0 && c.MaxFailureRate <= 1) { // nor no number at all
 		return errors.New("--max-failure-rate must be between 0 and 1")
 	}
 	if err := notNegative([]amount{{"--depth", float64(c.Depth)}, {"--budget-cost", c.BudgetCost}, {"--budget-tokens", float64(c.BudgetTokens)},

@@ -96,7 +96,10 @@ func (p *preflight) read(stdin io.Reader) (name string, data []byte, err error) 
 			return "", nil, usageError("--tasks -: stdin is a terminal; pipe the tasks")
 		}
 		name, p.base = "stdin", p.rt.cwd
-		data, err = io.ReadAll(io.LimitReader(stdin, maxTasksFile))
+		data, err = io.ReadAll(io.LimitReader(stdin, maxTasksFile+1))
+		if err == nil && len(data) > maxTasksFile {
+			err = fmt.Errorf("it is larger than %d MiB", maxTasksFile>>20)
+		}
 	} else {
 		data, err = p.rt.readInput(p.rt.abs(name), maxTasksFile)
 	}

@@ -133,11 +133,14 @@ type amount struct {
 	value float64
 }
 
-// notNegative refuses the first amount below zero.
+// notNegative refuses the first amount that is below zero or no number.
 func notNegative(list []amount) error {
 	for _, a := range list {
 		if a.value < 0 {
 			return fmt.Errorf("%s must not be negative", a.flag)
+		}
+		if math.IsNaN(a.value) || math.IsInf(a.value, 0) { // no spending ever reaches it
+			return fmt.Errorf("%s must be a number, not %v", a.flag, a.value)
 		}
 	}
 	return nil

@@ -184,7 +184,10 @@ func (g *Git) run(ctx context.Context, c call) (string, error) {
 	if c.all {
 		limit = maxGitDiff
 	}
-	out, err := io.ReadAll(io.LimitReader(p.Output(), limit))
+	out, err := io.ReadAll(io.LimitReader(p.Output(), limit+1))
+	if err == nil && int64(len(out)) > limit { // half a list, or half a change, is the wrong one
+		err = fmt.Errorf("its output is larger than %d MiB", limit>>20)
+	}
 	_, derr := io.Copy(io.Discard, p.Output())
 	exit, werr := p.Wait()
 	err = errors.Join(err, derr, <-read, werr)
