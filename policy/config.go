@@ -128,7 +128,7 @@ type SkillsConfig struct{ Disabled []string }
 // AgentsConfig bounds sub-agents.
 type AgentsConfig struct {
 	MaxThreads int // 0: not set
-	MaxDepth   int // 0: not set
+	MaxDepth   int // 0: not set; -1: no agent may start another
 	// JobMaxRuntime bounds one worker of a CSV job; 0: the default.
 	JobMaxRuntime time.Duration
 	Roles         map[string]AgentRole

@@ -44,15 +44,13 @@ func (b *builder) provider() {
 	c, name := &b.cfg, b.cfg.ModelProvider
 	table := b.root.get("model_providers", name)
 	p := Provider{Name: name, WireAPI: "responses", RequestMaxRetries: 4, StreamMaxRetries: 5, StreamIdleTimeout: 5 * time.Minute}
+	if own := b.root.get("model_providers", "openai"); own != nil {
+		b.wrong(own, "model_providers.openai", "model_providers.openai: the name is built in", "set openai_base_url, or use another name")
+	}
 	switch {
 	case name == "openai":
 		p.BuiltIn, p.Name, p.RequiresOpenAIAuth = true, "OpenAI", true
 		p.BaseURL = b.str("openai_base_url")
-		if table != nil {
-			b.notice(Notice{Class: "unused_key", Origin: table.origin(),
-				Message: place(table) + "model_providers.openai is ignored: the name is built in",
-				Hint:    "use openai_base_url, or another name"})
-		}
 	case table == nil:
 		at := b.root.get("model_provider")
 		known := []string{"openai"}

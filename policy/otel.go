@@ -115,6 +115,12 @@ func (b *builder) expandVariables(header, text string, at *node) string {
 func (b *builder) agents() {
 	a := &b.cfg.Agents
 	a.MaxThreads, a.MaxDepth = int(b.integer(0, "agents", "max_threads")), int(b.integer(0, "agents", "max_depth"))
+	if at := b.root.get("agents", "max_threads"); at != nil && at.kind == kInteger && a.MaxThreads == 0 {
+		b.wrong(at, "agents.max_threads", "agents.max_threads must be at least 1", "to have no sub-agents, set agents.max_depth = 0")
+	}
+	if at := b.root.get("agents", "max_depth"); at != nil && at.kind == kInteger && a.MaxDepth == 0 {
+		a.MaxDepth = -1
+	}
 	a.JobMaxRuntime = seconds(b.root.get("agents", "job_max_runtime_seconds"), 0)
 	table := b.root.get("agents")
 	if table == nil {

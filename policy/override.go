@@ -93,7 +93,16 @@ func parseValue(l *layer, text string) *node {
 			return v
 		}
 	}
-	return &node{kind: kString, text: text, layer: l}
+	return &node{kind: kString, text: unquoted(text), layer: l}
+}
+
+// unquoted takes away the pairs of quotes around a text that is no TOML, as in
+// -c key='it's'.
+func unquoted(text string) string {
+	for len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[len(text)-1] == text[0] {
+		text = text[1 : len(text)-1]
+	}
+	return text
 }
 
 // relabel gives a value and its parts to a layer; their places in the helper

@@ -42,6 +42,7 @@ func (b *builder) selectProfile() {
 	}
 	at := b.root.get("default_permissions")
 	if at == nil {
+		b.unchosenProfiles()
 		return
 	}
 	if mode := b.root.get("sandbox_mode"); mode != nil {
@@ -62,6 +63,21 @@ func (b *builder) selectProfile() {
 			p.mode = "read-only"
 		}
 		b.profile = p
+	}
+}
+
+// unchosenProfiles refuses profiles of which none is in force, where no mode is
+// chosen either: whoever wrote them relies on them.
+func (b *builder) unchosenProfiles() {
+	table := b.root.get("permissions")
+	if len(b.errs) > 0 || table == nil || b.root.get("sandbox_mode") != nil || len(b.q.profileBy) > 0 {
+		return
+	}
+	for _, name := range table.keys {
+		if own := table.fields[name]; own.kind == kTable && name != "network" && name != "filesystem" { // of requirements and of older files
+			b.wrong(own, "permissions", fmt.Sprintf("permission profile %q is defined, and default_permissions does not choose one", name), "set default_permissions, or sandbox_mode")
+			return
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func NewAgentPool(c policy.AgentsConfig) *AgentPool {
 	if c.MaxThreads > 0 {
 		p.slots = make(slots, c.MaxThreads)
 	}
-	if p.depth <= 0 {
+	if p.depth == 0 {
 		p.depth = defaultMaxDepth
 	}
 	return p

@@ -371,3 +371,12 @@ func TestAgentRoles(t *testing.T) {
 		t.Errorf("gates: %q, %v", out, err)
 	}
 }
+
+// TestNoDepth: agents.max_depth = 0 is no sub-agents, and not the default.
+func TestNoDepth(t *testing.T) {
+	for depth, want := range map[int]bool{-1: false, 0: true, 1: true} {
+		if pool := NewAgentPool(policy.AgentsConfig{MaxDepth: depth}); (pool.depth > 0) != want {
+			t.Errorf("max depth %d: agents may start agents %d deep", depth, pool.depth)
+		}
+	}
+}

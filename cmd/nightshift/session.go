@@ -284,11 +284,17 @@ func (f *runFlags) overrides(workdir string) ([]policy.Override, error) {
 		}
 		out = append(out, o)
 	}
-	for _, name := range f.Enable {
-		out = append(out, policy.Override{Key: "features." + name, Value: "true", Flag: "--enable " + name})
+	features := func(names []string, flag, value string) error {
+		for _, name := range names {
+			if name == "" {
+				return usageError("%s needs the name of a feature, not an empty text", flag)
+			}
+			out = append(out, policy.Override{Key: "features." + name, Value: value, Flag: flag + " " + name})
+		}
+		return nil
 	}
-	for _, name := range f.Disable {
-		out = append(out, policy.Override{Key: "features." + name, Value: "false", Flag: "--disable " + name})
+	if err := errors.Join(features(f.Enable, "--enable", "true"), features(f.Disable, "--disable", "false")); err != nil {
+		return nil, err
 	}
 	if f.Trust {
 		out = append(out, policy.Override{Key: fmt.Sprintf("projects.%q.trust_level", workdir), Value: `"trusted"`, Flag: "--trust"})
