@@ -102,9 +102,8 @@ func (v *view) replaceDev() error {
 }
 
 // mountQueues shows the message queues of the own ipc namespace, so that Landlock
-// can be told of them: it takes them for files. Where they cannot be shown they stay
-// closed, and there is no such
-// folder.
+// can be told of them: it takes them for files. Where they cannot be shown, the
+// kernel has none or they stay closed.
 func mountQueues(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return atMount("filling", "/dev", err)
