@@ -77,6 +77,27 @@ print("went on without one")`)
 	}
 }
 
+// unmappedMemory takes 600 MiB that no process has mapped.
+var unmappedMemory = map[string]string{
+	"memory files": `
+import os, time
+files = [os.memfd_create("m") for i in range(6)]
+for f in files:
+    for i in range(100): os.write(f, b"x" * (1 << 20))
+time.sleep(20)
+print("had it")`,
+	"System V segments": `
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+for i in range(6):
+    at = libc.shmat(libc.shmget(0, 100 << 20, 0o1600), None, 0)
+    ctypes.memset(at, 1, 100 << 20)
+    libc.shmdt(ctypes.c_void_p(at))
+time.sleep(20)
+print("had it")`,
+}
+
 // Without a control group the init watches.
 func TestWatchedLimits(t *testing.T) {
 	needPython(t)
@@ -94,6 +115,11 @@ func TestWatchedLimits(t *testing.T) {
 	got, x := py(t, b, hog, "600", "20")
 	if got == "had it" || x.Killed != "memory" {
 		t.Errorf("memory: %q %+v", got, x)
+	}
+	for name, script := range unmappedMemory {
+		if got, x := py(t, b, script); got == "had it" || x.Killed != "memory" {
+			t.Errorf("memory in %s: %q %+v", name, got, x)
+		}
 	}
 	got, x = py(t, b, `
 import os, time

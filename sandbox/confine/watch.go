@@ -3,10 +3,7 @@
 package confine
 
 import (
-	"bytes"
 	"maps"
-	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -40,6 +37,7 @@ type watcher struct {
 	mu      sync.Mutex
 	limits  map[uint32]Limits // of single commands
 	free    []space           // of disks, when the first running command began
+	shared  int64             // of the machine, at that time
 	running int
 	killed  map[uint32]uint32
 	wake    chan struct{}
@@ -66,7 +64,7 @@ func (w *watcher) begin(id uint32, l Limits) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running == 0 {
-		w.free = freeSpace(w.disks)
+		w.free, w.shared = freeSpace(w.disks), sharedPages()
 	}
 	w.running++
 	w.limits[id] = l
@@ -110,7 +108,7 @@ func (w *watcher) busy() bool {
 // look compares and kills.
 func (w *watcher) look() {
 	w.mu.Lock()
-	free, limits := w.free, maps.Clone(w.limits)
+	free, shared, limits := w.free, w.shared, maps.Clone(w.limits)
 	w.mu.Unlock()
 	w.lookAtDisks(free, limits)
 	if !w.counts(limits) {
@@ -118,39 +116,45 @@ func (w *watcher) look() {
 	}
 	uses := w.in.uses()
 	total := use{}
-	most := func(by func(use) int64) (worst uint32) {
-		best := int64(-1)
-		for id, u := range uses {
-			if by(u) > best {
-				worst, best = id, by(u)
-			}
-		}
-		return worst
-	}
+	grown := max(0, sharedPages()-shared)
 	for id, u := range uses {
 		total.memory += u.memory
 		total.procs += u.procs
 		l := limits[id]
-		if l.MemoryBytes > 0 && u.memory > l.MemoryBytes && w.in.exactMemory(id) > l.MemoryBytes {
+		if l.MemoryBytes > 0 && u.memory+grown > l.MemoryBytes && w.in.held(id).bytes(0) > l.MemoryBytes {
 			w.kill(id, killedMemory)
 		}
 		if l.Processes > 0 && u.procs > l.Processes {
 			w.kill(id, killedProcesses)
 		}
 	}
-	if w.memory > 0 && total.memory > w.memory {
-		// Pages that processes share were counted for each; look again, exactly.
-		exact := int64(0)
+	if w.memory > 0 && total.memory+grown > w.memory {
+		// Pages that processes share were counted for each, and what grew need not be
+		// the commands' doing; look again, exactly.
+		var all holding
 		for id := range uses {
-			exact += w.in.exactMemory(id)
+			h := w.in.held(id)
+			all.add(h)
+			uses[id] = use{memory: h.bytes(0), procs: uses[id].procs}
 		}
-		if exact > w.memory {
-			w.kill(most(func(u use) int64 { return u.memory }), killedMemory)
+		if all.bytes(w.in.unowned()) > w.memory {
+			w.kill(most(uses, func(u use) int64 { return u.memory }), killedMemory)
 		}
 	}
 	if w.procs > 0 && total.procs > w.procs {
-		w.kill(most(func(u use) int64 { return u.procs }), killedProcesses)
+		w.kill(most(uses, func(u use) int64 { return u.procs }), killedProcesses)
 	}
+}
+
+// most names the command that uses most.
+func most(uses map[uint32]use, by func(use) int64) (worst uint32) {
+	best := int64(-1)
+	for id, u := range uses {
+		if by(u) > best {
+			worst, best = id, by(u)
+		}
+	}
+	return worst
 }
 
 // lookAtDisks kills everybody when a file system has lost too much: nothing
@@ -218,52 +222,6 @@ func freeSpace(dirs []string) []space {
 	return out
 }
 
-// use is what a tree uses now.
-type use struct {
-	memory int64 // resident, shared pages counted for every process
-	procs  int64 // threads included, as the kernel counts
-}
-
-// uses adds up what every running command uses.
-func (in *initProcess) uses() map[uint32]use {
-	out := map[uint32]use{}
-	page := int64(os.Getpagesize())
-	for id, pids := range in.trees() {
-		u := use{}
-		for _, pid := range pids {
-			dir := "/proc/" + strconv.Itoa(pid)
-			b, err := os.ReadFile(dir + "/statm")
-			if err != nil {
-				continue // gone
-			}
-			if f := bytes.Fields(b); len(f) > 1 {
-				if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {
-					u.memory += n * page
-				}
-			}
-			u.procs++
-			if s, err := os.ReadFile(dir + "/status"); err == nil {
-				if n := numberAfter(s, "Threads:"); n > 1 {
-					u.procs += n - 1
-				}
-			}
-		}
-		out[id] = u
-	}
-	return out
-}
-
-// exactMemory is the memory of a tree with shared pages counted once.
-func (in *initProcess) exactMemory(id uint32) int64 {
-	var sum int64
-	for _, pid := range in.trees()[id] {
-		if b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup"); err == nil {
-			sum += numberAfter(b, "Pss:") << 10
-		}
-	}
-	return sum
-}
-
 // trees lists the processes of every running command, its supervisor left out.
 func (in *initProcess) trees() map[uint32][]int {
 	in.mu.Lock()
@@ -274,21 +232,4 @@ func (in *initProcess) trees() map[uint32][]int {
 		out[id] = children.Below(pid)
 	}
 	return out
-}
-
-// numberAfter reads the number after a label at the beginning of a line.
-func numberAfter(b []byte, label string) int64 {
-	i := indexLine(b, label)
-	if i < 0 {
-		return 0
-	}
-	f := bytes.Fields(b[i:])
-	if len(f) == 0 {
-		return 0
-	}
-	n, err := strconv.ParseInt(string(f[0]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
