@@ -29,7 +29,7 @@ mkdir -p "$tree"/{bin,dev,proc,sys,tmp,etc,root,srv/user,var/lib,var/tmp,run,usr
 cp "$(command -v busybox)" "$tree/bin/busybox"
 CGO_ENABLED=0 go test -c -o "$tree/src/sandbox.test" ./sandbox
 printf 'root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/srv/user:/bin/sh\n' > "$tree/etc/passwd"
-tests=${TESTS:-'^Test(Probe|LimitsOfHelpers|GroupsAreRemoved|WorkspaceWrite|ReadOnly|DeniedPaths|DeniedPathsAreReplaced|DeniedSettingsAreBlank|Overlay.*|LandlockVersions|BadSpecs|FileSizeLimit|SpecsMeanWhatTheySay|Kill|SignalReachesTheTree|BackgroundChildHoldsNothing|PlaceholdersAreShared|RunnerDies|FullAccessTreesDie|Cancel)$'}
+tests=${TESTS:-'^Test(Probe|LimitsOfHelpers|GroupsAreRemoved|MemoryLimitEndsTheWholeCommand|WorkspaceWrite|ReadOnly|DeniedPaths|DeniedPathsAreReplaced|DeniedSettingsAreBlank|Overlay.*|LandlockVersions|BadSpecs|FileSizeLimit|SpecsMeanWhatTheySay|Kill|SignalReachesTheTree|BackgroundChildHoldsNothing|PlaceholdersAreShared|RunnerDies|FullAccessTreesDie|Cancel)$'}
 cat > "$tree/init" <<INIT
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
