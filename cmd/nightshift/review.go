@@ -36,7 +36,7 @@ func (c *reviewCmd) Validate() error {
 		return fmt.Errorf("invalid value '%s' for '--fail-on' [possible values: critical, high, medium, low]", c.FailOn)
 	}
 	for _, given := range []struct{ flag, ref string }{{"--base", c.Base}, {"--commit", c.Commit}} {
-		if strings.HasPrefix(given.ref, "-") || strings.ContainsAny(given.ref, " \t\n~^:?*[\\") {
+		if strings.HasPrefix(given.ref, "-") || strings.ContainsAny(given.ref, " \t\n:?*[\\'") {
 			return fmt.Errorf("%s %q is not the name of a branch or commit", given.flag, given.ref)
 		}
 	}
@@ -56,19 +56,32 @@ func (c *reviewCmd) Run(rt *runtime) error {
 	return rt.session(&c.runFlags, j).run(promptSources{arg: c.Prompt, file: c.PromptFile, isSub: true})
 }
 
-// target is the sentence that names the change.
+// target is the sentence that names the change. It holds commands, so a name of
+// more than plain letters is quoted.
 func (c *reviewCmd) target() string {
+	base, commit := quoted(c.Base), quoted(c.Commit)
 	switch {
 	case c.Uncommitted:
 		return "Review the changes of the working tree that are not committed: staged, unstaged and untracked files. `git status` and `git diff HEAD` show them."
 	case c.Base != "":
-		return fmt.Sprintf("Review what HEAD changes relative to %[1]s: the diff from their merge base, as shown by `git diff $(git merge-base HEAD %[1]s)`.", c.Base)
+		return fmt.Sprintf("Review what HEAD changes relative to %[1]s: the diff from their merge base, as shown by `git diff $(git merge-base HEAD %[1]s)`.", base)
 	case c.Commit != "":
 		title := ""
 		if c.Title != "" {
 			title = fmt.Sprintf(" (%q)", c.Title)
 		}
-		return fmt.Sprintf("Review the commit %s%s, as shown by `git show %[1]s`.", c.Commit, title)
+		return fmt.Sprintf("Review the commit %s%s, as shown by `git show %[1]s`.", commit, title)
 	}
 	return ""
+}
+
+// quoted is a word for a shell; Validate refuses the quote itself.
+func quoted(ref string) string {
+	plain := func(r rune) bool {
+		return r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("./@+=,~^{}-", r)
+	}
+	if strings.ContainsFunc(ref, func(r rune) bool { return !plain(r) }) {
+		return "'" + ref + "'"
+	}
+	return ref
 }
