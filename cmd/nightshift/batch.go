@@ -148,7 +148,7 @@ func (c *batchRunCmd) readKey(rt *runtime) (key string, rest io.Reader, err erro
 	if !c.APIKeyStdin {
 		return "", rt.stdin, nil
 	}
-	return keyLine(rt.stdin)
+	return keyLine(rt.ctx, promptSources{reader: rt.stdin, stdin: rt.stdin, silence: c.IdlePromptWait})
 }
 
 func (c *batchRunCmd) shard(rt *runtime) (batch.Shard, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,37 @@ func TestLateProducer(t *testing.T) {
 		cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%q: %v: no %q in\n%s", c.option, err, c.want, out)
+		}
+	}
+}
+
+// TestKeyThatNeverComes: --api-key-stdin waits for its line no longer than for a
+// prompt, ends at a signal, and takes no endless one.
+func TestKeyThatNeverComes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	batch := []string{"batch", "--tasks", "x.jsonl", "--out", "out", "--api-key-stdin"}
+	for name, c := range map[string]struct {
+		args   []string
+		stdin  io.Reader
+		signal bool
+		code   int
+		want   string
+	}{
+		"silent": {[]string{"exec", "--api-key-stdin", "--idle-prompt-wait", "300ms", "x"}, nil, false, 2, "--api-key-stdin: stdin is open, but nothing came from it for 300ms\n"},
+		"batch":  {append(batch, "--idle-prompt-wait=300ms"), nil, false, 2, "--api-key-stdin: stdin is open, but nothing came from it for 300ms\n"},
+		"signal": {[]string{"exec", "--api-key-stdin", "x"}, nil, true, 143, "interrupted by SIGTERM"},
+		"long":   {[]string{"exec", "--api-key-stdin", "x"}, strings.NewReader(strings.Repeat("k", 70_000)), false, 2, "longer than 64 KiB"},
+	} {
+		p := process{args: c.args, dir: dir, timeout: time.Minute, env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}, stdin: c.stdin, open: c.stdin == nil}
+		if c.signal {
+			p.send = func(_ context.Context, child *os.Process) {
+				time.Sleep(500 * time.Millisecond)
+				_ = child.Signal(syscall.SIGTERM)
+			}
+		}
+		if r := p.run(t); r.code != c.code || !strings.Contains(string(r.stderr), c.want) {
+			t.Errorf("%s: exit %d\n%s", name, r.code, r.stderr)
 		}
 	}
 }

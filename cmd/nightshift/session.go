@@ -166,7 +166,7 @@ func (s *session) prepare(src promptSources) (*runner.Options, error) {
 	if err := s.enterWorktree(); err != nil {
 		return nil, err
 	}
-	src.reader = rt.stdin
+	src.reader, src.stdin, src.silence = rt.stdin, rt.stdin, f.IdlePromptWait
 	key, err := s.keyFromStdin(&src)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ func (s *session) keyFromStdin(src *promptSources) (string, error) {
 	if !s.flags.APIKeyStdin {
 		return "", nil
 	}
-	key, rest, err := keyLine(src.reader)
+	key, rest, err := keyLine(s.rt.ctx, *src)
 	if err != nil {
 		return "", err
 	}
@@ -29,17 +29,36 @@ func (s *session) keyFromStdin(src *promptSources) (string, error) {
 	return key, nil
 }
 
+// maxKey bounds the line of a key, in bytes.
+const maxKey = 64 << 10
+
 // keyLine reads the key of --api-key-stdin; rest is what follows it.
-func keyLine(stdin io.Reader) (key string, rest io.Reader, err error) {
-	if isTerminal(stdin) {
+func keyLine(ctx context.Context, src promptSources) (key string, rest io.Reader, err error) {
+	if isTerminal(src.reader) {
 		return "", nil, usageError("--api-key-stdin: stdin is a terminal; pipe the key")
 	}
-	br := bufio.NewReader(stdin)
-	line, err := br.ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", nil, usageError("--api-key-stdin: stdin could not be read: %v", err)
+	br := bufio.NewReaderSize(src.reader, maxKey)
+	var line []byte
+	var failed error
+	done := make(chan struct{})
+	go func() { // it cannot be stopped; it ends with the process
+		defer close(done)
+		line, failed = br.ReadSlice('\n')
+	}()
+	if werr := src.await(ctx, done, nil); werr != nil {
+		var silent *silentError
+		if errors.As(werr, &silent) {
+			werr = usageHint("pipe the key in, or wait longer with --idle-prompt-wait", "--api-key-stdin: %v", silent)
+		}
+		return "", nil, werr
 	}
-	if key = strings.TrimSpace(line); key == "" {
+	switch {
+	case errors.Is(failed, bufio.ErrBufferFull):
+		return "", nil, usageError("--api-key-stdin: the first line of stdin is longer than %d KiB, which is no key", maxKey>>10)
+	case failed != nil && !errors.Is(failed, io.EOF):
+		return "", nil, usageError("--api-key-stdin: stdin could not be read: %v", failed)
+	}
+	if key = strings.TrimSpace(string(line)); key == "" {
 		return "", nil, usageError("--api-key-stdin: the first line of stdin is empty; is it a variable that is not set?")
 	}
 	return key, br, nil
@@ -55,7 +74,6 @@ func (s *session) readPrompt(src promptSources) (string, error) {
 	if w := s.policy.Config().Limits.MaxWallTime; w > 0 {
 		defer time.AfterFunc(w, func() { cancel(&runner.LimitError{Limit: "max_wall", Max: w.String(), Used: w.String()}) }).Stop()
 	}
-	src.silence = s.flags.IdlePromptWait
 	return s.rt.prompt(ctx, src)
 }
 

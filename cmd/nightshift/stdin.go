@@ -44,6 +44,7 @@ type promptSources struct {
 	file   string  // --prompt-file
 	isSub  bool    // resume, fork, review: a PROMPT does not make the reference read stdin
 	reader io.Reader
+	stdin  io.Reader // what reader reads from in the end
 	// silence is how long stdin may be silent; 0: the defaults.
 	silence time.Duration
 }
@@ -143,20 +144,35 @@ func readPiped(r io.Reader) *piped {
 	return p
 }
 
-// end waits for the end of the input. It gives up after a silence that the
-// writer, if there is one, cannot be meant to make.
+// end waits for the end of the input.
 func (p *piped) end(ctx context.Context, src promptSources) error {
-	wait := src.silence
-	if wait <= 0 {
-		wait = callerPromptWait
+	err := src.await(ctx, p.done, p.beat)
+	var silent *silentError
+	if errors.As(err, &silent) {
+		return exitError{code: runner.ExitUsage, err: &hintError{silent,
+			"close stdin (< /dev/null) and give the prompt as an argument, or wait longer with --idle-prompt-wait"}}
 	}
+	return err
+}
+
+// silentError is a stdin that neither says anything nor ends.
+type silentError struct{ wait time.Duration }
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("stdin is open, but nothing came from it for %s", e.wait)
+}
+
+// await waits until done is closed. It gives up, with a [silentError], after a time
+// without a beat that the writer, if there is one, cannot be meant to let pass.
+func (src promptSources) await(ctx context.Context, done, beat <-chan struct{}) error {
+	wait := cmp.Or(max(src.silence, 0), callerPromptWait)
 	for {
 		timer := time.NewTimer(wait)
 		select {
-		case <-p.done:
+		case <-done:
 			timer.Stop()
 			return nil
-		case <-p.beat:
+		case <-beat:
 			timer.Stop()
 			continue
 		case <-ctx.Done():
@@ -164,13 +180,10 @@ func (p *piped) end(ctx context.Context, src promptSources) error {
 			return context.Cause(ctx)
 		case <-timer.C:
 		}
-		if src.silence <= 0 && wait < promptWait && !heldByCallers(src.reader) {
-			wait = promptWait
-			continue
+		if src.silence > 0 || wait >= promptWait || heldByCallers(src.stdin) {
+			return &silentError{wait}
 		}
-		return exitError{code: runner.ExitUsage, err: &hintError{
-			fmt.Errorf("stdin is open, but nothing came from it for %s", wait),
-			"close stdin (< /dev/null) and give the prompt as an argument, or wait longer with --idle-prompt-wait"}}
+		wait = promptWait
 	}
 }
 
