@@ -332,3 +332,25 @@ func running(word string) bool {
 	}
 	return false
 }
+
+// Names of files are bytes. One that is no text is denied, protected and handed
+// to commands like any other.
+func TestNamesThatAreNoText(t *testing.T) {
+	_, ws, _ := world(t)
+	ws += "/caf\xe9"
+	put(t, ws+"/sub\xff/.git/config", "x")
+	put(t, ws+"/sub\xff/.git/HEAD", "x")
+	put(t, ws+"/s\xe9cret", "hidden")
+	put(t, ws+"/closed\xfe/in", "hidden")
+	b := openBox(t, Spec{Workspace: ws, ProtectNames: protectNames, Deny: []string{ws + "/s\xe9cret", ws + "/closed\xfe"}})
+	tryAll(t, b, []attempt{
+		{"echo x > new", "ok"}, {"cp new sub*/.git/config", readOnlyFS}, {"cat s*cret", "ermission denied"}, {"cat closed*/in", ""}, {"mkdir .codex/x", readOnlyFS},
+	})
+	if !exists(ws + "/new") {
+		t.Error("the workspace was another one")
+	}
+	out, _ := finish(t, start(t, b, Command{Argv: []string{"sh", "-c", `printf %s "$1$A"; pwd`, "x", "a\xffb"}, Dir: ws + "/sub\xff", Env: append(os.Environ(), "A=\xfe")}))
+	if want := "a\xffb\xfe" + ws + "/sub\xff\n"; out != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+}

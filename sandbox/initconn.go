@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -44,7 +43,7 @@ func (c *initConn) receive(ready chan<- error) {
 			c.terminal(id, fds)
 		case confine.MsgRefused:
 			var m confine.RefusedMessage
-			if err := json.Unmarshal(body, &m); err != nil {
+			if err := confine.Unmarshal(body, &m); err != nil {
 				m = confine.RefusedMessage{Step: "start", Text: err.Error()}
 			}
 			c.refused(id, &m)
@@ -59,7 +58,7 @@ func (c *initConn) receive(ready chan<- error) {
 
 func (c *initConn) ready(body []byte, fds []int) error {
 	var m confine.ReadyMessage
-	if err := json.Unmarshal(body, &m); err != nil {
+	if err := confine.Unmarshal(body, &m); err != nil {
 		confine.CloseAll(fds)
 		return fmt.Errorf("sandbox: the init's report: %w", err)
 	}

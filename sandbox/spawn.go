@@ -5,7 +5,6 @@ package sandbox
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -231,7 +230,7 @@ func (l *launched) configure(ctx context.Context, p *confine.Plan) error {
 	if c.namespaces = p.Namespaces; p.Confined && !p.Namespaces && p.TmpWrite {
 		c.tmpdir = p.Tmp
 	}
-	b, err := json.Marshal(p)
+	b, err := confine.Marshal(p)
 	if err != nil {
 		return errors.Join(fmt.Errorf("sandbox: plan: %w", err), l.planPipe.Close())
 	}

@@ -3,7 +3,6 @@
 package confine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,7 +101,7 @@ func (in *initProcess) open() error {
 	if err != nil {
 		return fmt.Errorf("sandbox: reading the plan: %w", err)
 	}
-	if err := json.Unmarshal(b, &in.plan); err != nil {
+	if err := Unmarshal(b, &in.plan); err != nil {
 		return fmt.Errorf("sandbox: reading the plan: %w", err)
 	}
 	proxy := -1
@@ -124,8 +123,8 @@ func (in *initProcess) open() error {
 // What fails here fails there too, and is told then.
 func rehearse() {
 	var p Plan
-	_ = json.Unmarshal([]byte(`{"Roots":["/"],"Limits":{},"Overlays":[{}]}`), &p)
-	_, _ = json.Marshal(ReadyMessage{Facts: Facts{Failed: map[string]LayerFailure{"": {}}}})
+	_ = Unmarshal([]byte(`{"Roots":["/"],"Limits":{},"Overlays":[{}]}`), &p)
+	_, _ = Marshal(ReadyMessage{Facts: Facts{Failed: map[string]LayerFailure{"": {}}}})
 	_, _ = landlockABI()
 	_, _ = filterFlags()
 	buildFilter(filterOptions{})

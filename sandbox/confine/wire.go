@@ -3,7 +3,6 @@
 package confine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -94,7 +93,7 @@ func WirePair() (ours, theirs *os.File, err error) {
 
 // SendRequest sends r with the descriptors, which stay the caller's.
 func (w *Wire) SendRequest(r Request, fds ...int) error {
-	b, err := json.Marshal(r)
+	b, err := Marshal(r)
 	if err != nil {
 		return fmt.Errorf("sandbox: request: %w", err)
 	}
@@ -196,7 +195,7 @@ func (w *Wire) receiveRequest(buf []byte) (r Request, fds []int, err error) {
 			return r, nil, err
 		}
 	}
-	if err := json.Unmarshal(body, &r); err != nil {
+	if err := Unmarshal(body, &r); err != nil {
 		CloseAll(fds)
 		return r, nil, fmt.Errorf("sandbox: request: %w", err)
 	}
@@ -230,7 +229,7 @@ func memoryFile(b []byte) (*os.File, error) {
 
 // sendJSON sends a message whose body is JSON.
 func (w *Wire) sendJSON(kind uint32, id uint32, v any, fds ...int) error {
-	b, err := json.Marshal(v)
+	b, err := Marshal(v)
 	if err != nil {
 		return fmt.Errorf("sandbox: message: %w", err)
 	}
