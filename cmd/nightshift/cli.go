@@ -122,7 +122,19 @@ func newParser(grammar any) (*kong.Kong, error) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: false, NoExpandSubcommands: false}),
 		kong.Help(kong.DefaultHelpPrinter),
 		kong.Exit(func(int) {}),
+		kong.KindMapper(reflect.String, kong.MapperFunc(exactString)),
 	)
+}
+
+// exactString takes a word as it is. The library's own way leads through JSON,
+// which has no place for bytes that are no text, and names of files may hold such.
+func exactString(ctx *kong.DecodeContext, target reflect.Value) error {
+	t, err := ctx.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	target.SetString(fmt.Sprint(t.Value))
+	return nil
 }
 
 // parseError makes one sentence of kong's errors and names the help.

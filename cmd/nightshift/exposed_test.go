@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,5 +35,22 @@ func TestExposedProcess(t *testing.T) {
 		if told := strings.Contains(errs.String(), "prctl: no"); told != (tc.code != 0) {
 			t.Errorf("%v: stderr %q", tc.args, errs.String())
 		}
+	}
+}
+
+// TestWordsAreExact proves that bytes which are no text reach the command line's
+// values as they are: the name of a file to be denied may hold such.
+func TestWordsAreExact(t *testing.T) {
+	var c cli
+	parser, err := newParser(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse([]string{"sandbox", "--deny-read", "caf\xe9", "--deny-read=a,\xff", "-C", "\xfe", "--", "\xfd", "--x", "-y"}); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%q %q %q", c.Sandbox.DenyRead, c.Sandbox.Dir, c.Sandbox.Command)
+	if want := `["caf\xe9" "a,\xff"] "\xfe" ["--" "\xfd" "--x" "-y"]`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
