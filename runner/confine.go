@@ -113,6 +113,7 @@ func Confine(o ConfineOptions) (*Confinement, error) {
 	c.Spec.Write = append(c.Spec.Write, HostTmp(string(c.Spec.Mode), p.Sandbox, c.lookupEnv)...)
 	c.deny(p.Deny, o)
 	c.gitCredentials()
+	c.upstreamProxy()
 	c.Spec.TmpReadOnly = p.Sandbox.ExcludeSlashTmp && !c.Spec.HostTmp
 	return c, c.openPrivate(p.Sandbox, o)
 }
@@ -140,6 +141,22 @@ func limitsOf(s policy.SandboxConfig) sandbox.Limits {
 	set(&l.CPUPercent, s.CPUPercent)
 	set(&l.FileBytes, s.FileBytes)
 	return l
+}
+
+// upstreamProxy tells that commands do without the proxy of the job, since what
+// our own lets out goes to the host itself.
+func (c *Confinement) upstreamProxy() {
+	if c.Spec.Net.Mode != sandbox.NetProxy {
+		return
+	}
+	for _, name := range proxyNames {
+		if value, _ := c.lookupEnv(name); value != "" && !strings.EqualFold(name, "no_proxy") {
+			c.Notices = append(c.Notices, event.Notice{Class: "job_proxy",
+				Message: "commands reach the allowed hosts directly: the job's proxy (" + name + ") is for the model's requests only",
+				Hint:    "where nothing goes out but through that proxy, open the way to the allowed hosts"})
+			return
+		}
+	}
 }
 
 // required is the set of guarantees without which the run does not start.

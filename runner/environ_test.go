@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nightshift-ci/nightshift/runner/event"
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
 
@@ -65,8 +66,17 @@ func TestEnvironOfNetworks(t *testing.T) {
 	if c.Spec.Net.Mode != sandbox.NetHost || has(c, o, "", "HTTPS_PROXY") != "http://u:pw@proxy.example.com" || has(c, o, "", "CODEX_SANDBOX_NETWORK_DISABLED") != "-" {
 		t.Errorf("%+v", c.Spec.Net)
 	}
+	told := func(c *Confinement) bool {
+		return slices.ContainsFunc(c.Notices, func(n event.Notice) bool { return n.Class == "job_proxy" && strings.Contains(n.Message, "HTTPS_PROXY") })
+	}
+	if told(c) {
+		t.Errorf("%+v", c.Notices)
+	}
 	p.flags.NetworkAllow = []string{"example.com"}
 	c, o = p.confine("workspace-write")
+	if !told(c) {
+		t.Errorf("nothing is said of the job's proxy: %+v", c.Notices)
+	}
 	const addr = "127.0.0.1:3128"
 	if c.Spec.Net.Mode != sandbox.NetProxy || has(c, o, addr, "HTTPS_PROXY") != "http://"+addr || has(c, o, addr, "no_proxy") != "localhost,127.0.0.1,::1" ||
 		has(c, o, addr, "CODEX_SANDBOX_NETWORK_DISABLED") != "-" || !strings.Contains(has(c, o, addr, "MAVEN_OPTS"), "-Dhttps.proxyPort=3128") {
