@@ -113,19 +113,49 @@ func (p *Policy) denied() ([]string, error) {
 			out = append(out, d)
 			continue
 		}
+		walk := func(base, pattern string) error {
+			return doublestar.GlobWalk(dirFS{p.src.Files, base}, pattern, func(path string, _ dirEntry) error {
+				if matched++; matched > maxDenied {
+					return fmt.Errorf("deny_read %q matches more than %d paths, which cannot be enforced: name folders instead", d, maxDenied)
+				}
+				out = append(out, filepath.Join(base, path))
+				return nil
+			}, doublestar.WithNoFollow())
+		}
 		base, pattern := doublestar.SplitPattern(d)
-		err := doublestar.GlobWalk(dirFS{p.src.Files, base}, pattern, func(path string, _ dirEntry) error {
-			if matched++; matched > maxDenied {
-				return fmt.Errorf("deny_read %q matches more than %d paths, which cannot be enforced: name folders instead", d, maxDenied)
-			}
-			out = append(out, filepath.Join(base, path))
-			return nil
-		}, doublestar.WithNoFollow())
+		literal, rest := p.literalPart(d)
+		var err error
+		switch {
+		case rest == "":
+			out = append(out, d)
+		case len(literal) > len(base):
+			err = walk(literal, rest)
+		}
+		// What is there under that very name need not be a pattern at all.
+		if err == nil && (doublestar.ValidatePattern(d) || len(literal) <= len(base)) {
+			err = walk(base, pattern)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("deny_read %q: %w", d, err)
 		}
 	}
 	return out, nil
+}
+
+// literalPart splits an entry of deny_read into the folders that exist under the
+// very names it gives, and the rest. Names may hold what patterns are made of, as
+// the routes of web frameworks do (app/[slug]): both readings are denied.
+func (p *Policy) literalPart(d string) (literal, rest string) {
+	literal, rest = "/", strings.Trim(d, "/")
+	for rest != "" {
+		name, after, _ := strings.Cut(rest, "/")
+		next := filepath.Join(literal, name)
+		if _, err := p.src.Files.Stat(next); err != nil {
+			break
+		}
+		literal, rest = next, after
+	}
+	return literal, rest
 }
 
 // badDenyPath is what is wrong with a deny_read entry, "" if nothing is.
