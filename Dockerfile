@@ -14,7 +14,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=0.1.0-dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION" -o /nightshift ./cmd/nightshift
+RUN CGO_ENABLED=0 go build -trimpath -tags=grpcnotrace -ldflags="-s -w -X main.version=$VERSION" -o /nightshift ./cmd/nightshift
 
 FROM debian:stable-slim
 RUN apt-get update \
