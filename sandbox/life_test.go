@@ -333,3 +333,35 @@ func TestFullAccessInitKilled(t *testing.T) {
 		t.Error("a process lives on after Close")
 	}
 }
+
+// LeakSanitizer stops the threads of its own process in order to look at them.
+// More of another process is out of reach: its memory, its calls, its options.
+func TestThreadsCanBeLookedAt(t *testing.T) {
+	needPython(t)
+	_, ws, _ := world(t)
+	b := openBox(t, Spec{Workspace: ws})
+	got, x := py(t, b, `
+import ctypes, os, platform, signal, time
+libc = ctypes.CDLL(None, use_errno=True)
+ptrace = libc.ptrace
+ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
+child = os.fork()
+if child == 0:
+    libc.prctl(0x59616d61, ctypes.c_long(-1), 0, 0, 0)
+    while True: time.sleep(1)
+assert ptrace(16, child, None, None) == 0, ctypes.get_errno()
+os.waitpid(child, 0)
+buf = ctypes.create_string_buffer(4096)
+vec = (ctypes.c_size_t * 2)(ctypes.addressof(buf), 4096)
+assert ptrace(0x4204, child, ctypes.c_void_p(1), ctypes.cast(vec, ctypes.c_void_p)) == 0, ctypes.get_errno()
+for request in (1, 2, 4, 5, 13, 24, 31, 0x4200, 0x4203, 0x4205, 0x4206, 0x420e, 0):
+    ctypes.set_errno(0)
+    assert ptrace(request, child, None, None) == -1 and ctypes.get_errno() == 1, request
+assert ptrace(17, child, None, None) == 0
+os.kill(child, signal.SIGKILL)
+assert ptrace(16, 1, None, None) == -1  # the supervisor
+print("looked")`)
+	if got != "looked" {
+		t.Errorf("%q %+v", got, x)
+	}
+}

@@ -21,3 +21,6 @@ var metadataHere = []uint32{
 var modeHere = []modeCall{{unix.SYS_CHMOD, 1}, {unix.SYS_CREAT, 1}, {unix.SYS_MKNOD, 1}}
 
 var openHere = []openCall{{unix.SYS_OPEN, 1, 2}}
+
+// lookRequests are the requests of ptrace(2) that only look.
+var lookRequests = []uint32{unix.PTRACE_ATTACH, unix.PTRACE_DETACH, unix.PTRACE_CONT, unix.PTRACE_KILL, unix.PTRACE_GETREGS, unix.PTRACE_GETREGSET}

@@ -16,3 +16,6 @@ var (
 	modeHere     []modeCall
 	openHere     []openCall
 )
+
+// lookRequests are the requests of ptrace(2) that only look.
+var lookRequests = []uint32{unix.PTRACE_ATTACH, unix.PTRACE_DETACH, unix.PTRACE_CONT, unix.PTRACE_KILL, unix.PTRACE_GETREGSET}
