@@ -132,7 +132,7 @@ func (o outputItem) text() (text, refusal string) {
 	var b bytes.Buffer
 	for _, c := range o.Content {
 		switch c.Type {
-		case "output_text", "text":
+		case "output_text", "text", "input_text":
 			b.WriteString(c.Text)
 		case "refusal":
 			refusal += c.Refusal

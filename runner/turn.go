@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -127,7 +126,7 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 				r.log.Complete("", event.Reasoning{Text: s})
 			}
 		case "web_search_call":
-			r.webSearch(o)
+			r.webSearch(o, resp.Announced[o.ID])
 		case "function_call":
 			calls = append(calls, call{ID: o.CallID, Name: o.Name, Namespace: o.Namespace, Arguments: o.arguments()})
 		case "custom_tool_call":
@@ -145,39 +144,10 @@ func (o outputItem) summary() string {
 		parts = append(parts, s.Text)
 	}
 	text := strings.Join(parts, "\n")
-	if strings.Trim(text, "\n") == "" {
+	if strings.TrimSpace(text) == "" {
 		return ""
 	}
 	return text
-}
-
-// webSearch shows a search that the service made by itself.
-func (r *run) webSearch(o outputItem) {
-	id := r.log.Start(event.WebSearch{CallID: o.ID})
-	var a struct {
-		Type    string   `json:"type"`
-		Query   string   `json:"query"`
-		Queries []string `json:"queries"`
-		URL     string   `json:"url"`
-		Pattern string   `json:"pattern"`
-	}
-	query := ""
-	action := o.Action
-	if json.Unmarshal(o.Action, &a) != nil || a.Type == "" {
-		action = json.RawMessage(`{"type":"other"}`)
-	}
-	switch a.Type {
-	case "search":
-		query = a.Query
-		if query == "" && len(a.Queries) > 0 {
-			query = a.Queries[0]
-		}
-	case "open_page":
-		query = a.URL
-	case "find_in_page":
-		query = "'" + a.Pattern + "' in " + a.URL
-	}
-	r.log.Complete(id, event.WebSearch{CallID: o.ID, Query: query, Action: action})
 }
 
 // answer runs the calls of one response and appends their outputs in call

@@ -97,11 +97,13 @@ const (
 
 // Response is a finished response; Items are its output items in order.
 type Response struct {
-	ID         string
-	ServiceID  string
-	Model      string
-	Status     string
-	Items      []Item
+	ID        string
+	ServiceID string
+	Model     string
+	Status    string
+	Items     []Item
+	// Announced are searches of the service as they were when they began, by id.
+	Announced  map[string]json.RawMessage
 	Usage      event.Usage
 	EndTurn    *bool
 	FirstEvent time.Duration

@@ -153,7 +153,7 @@ func (r *reader) take(kind string, data []byte) (*Response, *failure) {
 	case "error":
 		e, _ := parseServiceError(data)
 		return nil, responseFailure(e, r.now())
-	case "response.created", "response.output_item.done",
+	case "response.created", "response.output_item.added", "response.output_item.done",
 		"response.completed", "response.done", "response.failed", "response.incomplete":
 	default:
 		return nil, nil
@@ -164,8 +164,11 @@ func (r *reader) take(kind string, data []byte) (*Response, *failure) {
 	case "response.created":
 		r.resp.ID, r.resp.Model = text(res.Get("id")), text(res.Get("model"))
 		return nil, nil
+	case "response.output_item.added":
+		r.announce(ev.Get("item"))
+		return nil, nil
 	case "response.output_item.done":
-		return nil, r.add(int(ev.Get("output_index").Int()), json.RawMessage(ev.Get("item").Raw))
+		return nil, r.add(ev.Get("output_index"), json.RawMessage(ev.Get("item").Raw))
 	case "response.failed":
 		e, _ := parseServiceError([]byte(res.Get("error").Raw))
 		return nil, responseFailure(e, r.now())
@@ -176,9 +179,24 @@ func (r *reader) take(kind string, data []byte) (*Response, *failure) {
 	return r.finish(res)
 }
 
-// add keeps a finished item. An item that is announced twice counts once: a
-// tool call in it must not run twice.
-func (r *reader) add(index int, raw json.RawMessage) *failure {
+// announce keeps what is known of a search when it begins.
+func (r *reader) announce(item gjson.Result) {
+	id := text(item.Get("id"))
+	if id == "" || text(item.Get("type")) != "web_search_call" || len(r.resp.Announced) >= maxItems || r.bytes+len(item.Raw) > maxItemBytes {
+		return
+	}
+	if r.resp.Announced == nil {
+		r.resp.Announced = map[string]json.RawMessage{}
+	}
+	r.bytes += len(item.Raw)
+	r.resp.Announced[id] = json.RawMessage(item.Raw)
+}
+
+// add keeps a finished item. An item that is sent twice counts once: a tool call
+// in it must not run twice. place is its output_index, which some services leave
+// out.
+func (r *reader) add(place gjson.Result, raw json.RawMessage) *failure {
+	index := int(place.Int())
 	var id struct {
 		Type   string `json:"type"`
 		ID     string `json:"id"`
@@ -192,14 +210,15 @@ func (r *reader) add(index int, raw json.RawMessage) *failure {
 	if r.bytes > maxItemBytes {
 		return oversized("the output", maxItemBytes)
 	}
-	// A call id counts more than an item's own; without both, only the same
-	// item in the same place is the same.
+	// A call id counts most; else it is the same item if it stands in the same
+	// place under the same id, or is equal: services that give every message the
+	// same id mean several.
 	var key string
 	switch {
 	case id.CallID != "":
 		key = "call\x00" + id.Type + "\x00" + id.CallID
-	case id.ID != "":
-		key = "item\x00" + id.ID
+	case id.ID != "" && place.Exists():
+		key = "item\x00" + strconv.Itoa(index) + "\x00" + id.ID
 	default:
 		key = "raw\x00" + strconv.Itoa(index) + "\x00" + string(it.raw)
 	}
@@ -240,7 +259,7 @@ func withContent(kind string, raw json.RawMessage) json.RawMessage {
 func (r *reader) finish(res gjson.Result) (*Response, *failure) {
 	if len(r.output) == 0 {
 		for i, it := range res.Get("output").Array() {
-			if f := r.add(i, json.RawMessage(it.Raw)); f != nil {
+			if f := r.add(gjson.Result{Type: gjson.Number, Num: float64(i), Raw: strconv.Itoa(i)}, json.RawMessage(it.Raw)); f != nil {
 				return nil, f
 			}
 		}
@@ -250,7 +269,7 @@ func (r *reader) finish(res gjson.Result) (*Response, *failure) {
 		if err != nil {
 			return nil, cut(err)
 		}
-		if f := r.add(0, slices.Concat([]byte(`{"type":"message","role":"assistant","content":[{"type":"output_text","text":`), said, []byte(`}]}`))); f != nil {
+		if f := r.add(gjson.Result{}, slices.Concat([]byte(`{"type":"message","role":"assistant","content":[{"type":"output_text","text":`), said, []byte(`}]}`))); f != nil {
 			return nil, f
 		}
 	}
