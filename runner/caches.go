@@ -82,6 +82,7 @@ func (c *Confinement) openCaches() error {
 	c.maven()
 	c.gradle(links)
 	c.python()
+	c.tar()
 	return c.link(links)
 }
 
@@ -221,6 +222,14 @@ func (c *Confinement) maven() {
 		}
 	}
 	c.Caches["MAVEN_OPTS"] = options
+}
+
+// tar, as user 0, gives what it unpacks to the owners that the archive names. A
+// sandbox has but one user, and tar would fail at the end.
+func (c *Confinement) tar() {
+	if _, set := c.lookupEnv("TAR_OPTIONS"); !set && os.Geteuid() == 0 {
+		c.Caches["TAR_OPTIONS"] = "--no-same-owner"
+	}
 }
 
 var mavenJar = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^maven-core-(\d+)\.(\d+)\.`) })

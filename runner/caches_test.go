@@ -46,6 +46,20 @@ func TestCachesOnlyWhereNeeded(t *testing.T) {
 	}
 }
 
+// An archive that names other owners can be unpacked by user 0, who has nobody
+// else's number in a sandbox.
+func TestOwnersOfArchives(t *testing.T) {
+	p := newPlace(t)
+	c, _ := p.confine("workspace-write")
+	if got, want := c.Caches["TAR_OPTIONS"] != "", os.Geteuid() == 0; got != want {
+		t.Errorf("TAR_OPTIONS=%q as user %d", c.Caches["TAR_OPTIONS"], os.Geteuid())
+	}
+	p.env = append(p.env, "TAR_OPTIONS=--totals")
+	if c, _ = p.confine("workspace-write"); c.Caches["TAR_OPTIONS"] != "" {
+		t.Errorf("the user's options became %q", c.Caches["TAR_OPTIONS"])
+	}
+}
+
 // What the user has already stays in use.
 func TestCachesKeepWhatIsThere(t *testing.T) {
 	p := newPlace(t)
