@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -19,9 +17,6 @@ const HelperName = "apply-patch"
 type Request struct {
 	Scope
 	Patch string `json:"patch"`
-	// Base is the folder that the summary's paths are relative to; "" is
-	// Workdir.
-	Base string `json:"base,omitempty"`
 	// Check verifies only.
 	Check bool `json:"check,omitempty"`
 }
@@ -47,8 +42,8 @@ type Response struct {
 	Stage string `json:"stage"`
 	// Changes are all changes of the patch, sorted by path.
 	Changes []PathChange `json:"changes"`
-	// Summary lists the files changed, "A path" lines first, then M, then D,
-	// relative to the working folder. With Stopped these are the changes made
+	// Summary lists the files changed, "A path" lines first, then M, then D, as
+	// the patch writes them. With Stopped these are the changes made
 	// before the failing one.
 	Summary []string `json:"summary,omitempty"`
 	Class   string   `json:"class,omitempty"`
@@ -110,17 +105,13 @@ func run(req Request, verified func(Response) error) []Response {
 	if err := verified(Response{Stage: Verified, Changes: changes}); err != nil {
 		return []Response{stopped(err, changes)}
 	}
-	base := req.Base
-	if base == "" {
-		base = plan.scope.workdir
-	}
 	done, err := plan.Apply()
 	if err != nil {
 		r := stopped(err, changes)
-		r.Summary = Summary(done, base)
+		r.Summary = Summary(p.Changes[:len(done)])
 		return []Response{r}
 	}
-	return []Response{{Stage: Done, Changes: changes, Summary: Summary(done, base)}}
+	return []Response{{Stage: Done, Changes: changes, Summary: Summary(p.Changes[:len(done)])}}
 }
 
 func stopped(err error, changes []PathChange) Response {
@@ -142,10 +133,10 @@ func stopped(err error, changes []PathChange) Response {
 	return r
 }
 
-// Summary lists changed files as the model is told: "A", "M", "D" and the path,
-// added files first, then changed ones under their new path, then removed ones.
-// Paths below workdir are relative to it.
-func Summary(done []PathChange, workdir string) []string {
+// Summary lists changed files as the model is told: "A", "M", "D" and the path
+// as the patch writes it, added files first, then changed ones under their new
+// path, then removed ones.
+func Summary(done []Change) []string {
 	lists := map[string][]string{}
 	seen := map[string]bool{}
 	for _, c := range done {
@@ -157,9 +148,6 @@ func Summary(done []PathChange, workdir string) []string {
 			letter = "D"
 		case c.MoveTo != "":
 			path = c.MoveTo
-		}
-		if rel, err := filepath.Rel(workdir, path); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
-			path = rel
 		}
 		line := letter + " " + path
 		if !seen[line] {

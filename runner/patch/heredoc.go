@@ -1,6 +1,9 @@
 package patch
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // FromShell takes the patch out of a script that does nothing but apply it:
 //
@@ -8,7 +11,7 @@ import "strings"
 //	…
 //	EOF
 //
-// optionally after "cd DIR &&", with "applypatch" as another spelling and the
+// optionally with variables set for it, with - as its argument, or after "cd DIR &&", with "applypatch" as another spelling and the
 // end word bare or quoted. dir is DIR, "" without one. Any other script, however
 // close, is not ok and is for the shell to run.
 func FromShell(script string) (dir, patch string, ok bool) {
@@ -23,16 +26,20 @@ func FromShell(script string) (dir, patch string, ok bool) {
 		}
 		s = strings.TrimLeft(rest, " \t\n")
 	}
-	rest, found := cutWord(s, "apply_patch")
+	rest, found := cutWord(pastAssignments(s), "apply_patch")
 	if !found {
-		if rest, found = cutWord(s, "applypatch"); !found {
+		if rest, found = cutWord(pastAssignments(s), "applypatch"); !found {
 			return "", "", false
 		}
+	}
+	if stdin, dash := strings.CutPrefix(rest, "-"); dash {
+		rest = strings.TrimLeft(stdin, " \t")
 	}
 	rest, found = strings.CutPrefix(rest, "<<")
 	if !found {
 		return "", "", false
 	}
+	rest, tabs := strings.CutPrefix(rest, "-")
 	word, rest, found := endWord(strings.TrimLeft(rest, " \t"))
 	if !found {
 		return "", "", false
@@ -41,11 +48,30 @@ func FromShell(script string) (dir, patch string, ok bool) {
 	if !found {
 		return "", "", false
 	}
+	if tabs { // of the lines and of the end word
+		rest = leadingTabs.ReplaceAllString(rest, "")
+	}
 	body, after, found := until(rest, word)
 	if !found || strings.TrimSpace(after) != "" {
 		return "", "", false
 	}
 	return dir, body, true
+}
+
+// leadingTabs are what "<<-" takes from each line.
+var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
+
+// assignment is a variable set for one command, without anything to expand.
+var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9/._:@%,+-]*[ \t]+`)
+
+func pastAssignments(s string) string {
+	for {
+		at := assignment.FindString(s)
+		if at == "" {
+			return s
+		}
+		s = s[len(at):]
+	}
 }
 
 // cutWord drops a leading command word and the blanks after it.
@@ -108,6 +134,7 @@ func endWord(s string) (word, rest string, ok bool) {
 	switch s[0] {
 	case '\'', '"':
 		word, rest, ok = strings.Cut(s[1:], s[:1])
+		return word, rest, ok && word != "" && !strings.ContainsAny(word, "\n\r\\$`\"'")
 	case '\\':
 		s = s[1:]
 		fallthrough

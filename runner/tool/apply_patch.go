@@ -94,7 +94,7 @@ func (s *Set) applyPatch(ctx context.Context, c Call, began time.Time, in patchI
 	scope := s.deps.Scope
 	scope.Workdir = in.dir
 	w := patchWatch{set: s, c: c, in: in}
-	err = w.run(ctx, box, patch.Request{Scope: scope, Patch: in.text, Base: s.deps.Workdir}, s.deps.Env(c.ID))
+	err = w.run(ctx, box, patch.Request{Scope: scope, Patch: in.text}, s.deps.Env(c.ID))
 	if err != nil && !w.ended() {
 		return w.broken(began, err)
 	}

@@ -63,9 +63,9 @@ func TestPatchFromShell(t *testing.T) {
 	wants(t, said, prefix+tidied)
 	r.write("sub/a", "one\n")
 	said, _ = r.exec("cd sub && apply_patch <<EOF\n*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** End Patch\nEOF")
-	wants(t, said, prefix+`Success\. Updated the following files:\nM sub/a\n$`)
+	wants(t, said, prefix+`Success\. Updated the following files:\nM a\n$`)
 	said, _ = r.exec("applypatch << \"E\"\n*** Begin Patch\n*** Update File: a\n@@\n-two\n+three\n*** End Patch\nE", args{"workdir": "sub"})
-	wants(t, said, prefix+`Success\. Updated the following files:\nM sub/a\n$`)
+	wants(t, said, prefix+`Success\. Updated the following files:\nM a\n$`)
 	if got := r.read("sub/a"); got != "three\n" {
 		t.Error(got)
 	}
