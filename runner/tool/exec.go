@@ -117,7 +117,7 @@ type command struct {
 func (t *execTool) command(a execArgs) command {
 	c := command{execArgs: a, dir: t.set.absolute(a.Workdir)}
 	c.TTY = c.TTY && !t.set.deps.NoTerminals
-	if !installed(c.Shell) {
+	if c.Shell = installed(c.Shell); c.Shell == "" {
 		c.Shell = t.set.deps.Shell // models ask for shells that other machines have
 	}
 	if c.Login == nil && t.set.deps.NoLogin {
@@ -131,16 +131,22 @@ func (t *execTool) command(a execArgs) command {
 	return c
 }
 
-// installed tells whether shell names a program of this machine.
-func installed(shell string) bool {
+// installed is the path of a shell of this machine, or "". Another program is no
+// shell: what it would make of the text is not what the rules read in it.
+func installed(shell string) string {
+	if !slices.Contains([]string{"bash", "sh", "zsh", "dash"}, filepath.Base(shell)) {
+		return ""
+	}
 	places := []string{shell}
 	if !strings.Contains(shell, "/") {
 		places = []string{"/bin/" + shell, "/usr/bin/" + shell, "/usr/local/bin/" + shell}
 	}
-	return slices.ContainsFunc(places, func(p string) bool {
-		fi, err := os.Stat(p)
-		return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
-	})
+	for _, p := range places {
+		if fi, err := os.Stat(p); err == nil && filepath.IsAbs(p) && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			return p
+		}
+	}
+	return ""
 }
 
 func (c command) login() bool { return c.Login == nil || *c.Login }

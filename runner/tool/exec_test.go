@@ -59,6 +59,12 @@ func TestCommandOptions(t *testing.T) {
 	wants(t, said, answerOf("0", "plain\n"))
 	said, _ = r.exec("echo $0", args{"shell": "/bin/sh"})
 	wants(t, said, answerOf("0", "/bin/sh\n"))
+	for _, other := range []string{"python3", "ls", "/usr/bin/env", "./sh", "/missing/shell"} { // no shell: the user's instead
+		said, _ = r.exec("echo $0", args{"shell": other})
+		wants(t, said, `\n/bin/bash\n$`)
+	}
+	said, _ = r.exec("echo $0", args{"shell": "sh"})
+	wants(t, said, `\n/bin/sh\n$`)
 	said, _ = r.exec("echo $0", args{"shell": "/missing/shell"}) // the user's shell instead
 	wants(t, said, answerOf("0", "/bin/bash\n"))
 	said, _ = r.exec("cat; echo end")
