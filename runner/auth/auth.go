@@ -163,6 +163,7 @@ type Credential struct {
 	store    *store    // nil unless the credential is a ChatGPT login in auth.json
 	endpoint *endpoint // nil as above
 	account  string    // of the ChatGPT login; never changes
+	fedRAMP  bool      // likewise
 
 	mu      sync.Mutex
 	known   []string        // every secret so far
@@ -270,7 +271,7 @@ func (c *Credential) loadFile(ctx context.Context, st *store) *Error {
 		if c.src.RefreshURL != "" {
 			c.endpoint.url = c.src.RefreshURL
 		}
-		c.account = b.account
+		c.account, c.fedRAMP = b.account, b.fedRAMP
 		c.owed = c.src.Writeback != nil && st.noteBeside(snap.target).Unsent == digest(snap.raw)
 		c.adopt(b, time.Time{})
 	}
@@ -393,6 +394,9 @@ func (c *Credential) Authorize(r *http.Request) error {
 		}
 		bearer(r, access)
 		r.Header.Set(accountHeader, c.account)
+		if c.fedRAMP { // the service routes such accounts by it
+			r.Header.Set("X-OpenAI-Fedramp", "true")
+		}
 	default:
 		return fmt.Errorf("auth: no credential of mode %q exists; this is a bug", c.choice.mode)
 	}

@@ -30,6 +30,7 @@ type bundle struct {
 	apiKey, personal         Secret
 	idToken, access, refresh Secret
 	account                  string    // account_id, else the claim of the id token
+	fedRAMP                  bool      // the claim of the id token
 	lastRefresh              time.Time // zero: not said
 	spare                    string    // another credential in the file that lost
 }
@@ -132,7 +133,7 @@ func (b *bundle) check() error {
 	if !ok {
 		return errors.New("has a tokens.id_token that is not a JSON web token")
 	}
-	if b.account == "" {
+	if b.fedRAMP = id.fedRAMP; b.account == "" {
 		b.account = id.account
 	}
 	switch {

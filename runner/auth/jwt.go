@@ -14,6 +14,7 @@ type claims struct {
 	account string    // chatgpt_account_id
 	user    string    // chatgpt_user_id
 	plan    string
+	fedRAMP bool // chatgpt_account_is_fedramp
 }
 
 // readJWT reads the claims of token. ok is false for an opaque token.
@@ -41,6 +42,7 @@ func readJWT(token Secret) (c claims, ok bool) {
 		_ = json.Unmarshal(login["chatgpt_account_id"], &c.account) // absent or odd: unknown
 		_ = json.Unmarshal(login["chatgpt_user_id"], &c.user)
 		_ = json.Unmarshal(login["chatgpt_plan_type"], &c.plan)
+		_ = json.Unmarshal(login["chatgpt_account_is_fedramp"], &c.fedRAMP)
 	}
 	return c, true
 }
