@@ -38,7 +38,8 @@ type reader struct {
 	at     map[string]int // where an item is in output, by what tells it from others
 	bytes  int
 	seen   map[string]bool // lifecycle events so far
-	said   strings.Builder // text of deltas, until there is an item
+	said   []string        // text of deltas, until there is an item
+	spoken int             // its length in bytes
 }
 
 // outputItem is an item with what is needed to order and recognise it.
@@ -105,7 +106,10 @@ func (r *reader) next() (*Progress, *Response, *failure) {
 			if h.Type == "response.output_text.delta" {
 				p.Text = text
 				if len(r.output) == 0 {
-					r.said.WriteString(text)
+					if r.spoken += len(text); r.spoken > maxItemBytes {
+						return nil, nil, oversized("the output", maxItemBytes)
+					}
+					r.said = append(r.said, text)
 				}
 			}
 			return p, nil, nil
@@ -231,7 +235,7 @@ func (r *reader) add(place gjson.Result, raw json.RawMessage) *failure {
 	}
 	r.at[key] = len(r.output)
 	r.output = append(r.output, it)
-	r.said = strings.Builder{}
+	r.said, r.spoken = nil, 0
 	return nil
 }
 
@@ -264,8 +268,8 @@ func (r *reader) finish(res gjson.Result) (*Response, *failure) {
 			}
 		}
 	}
-	if len(r.output) == 0 && r.said.Len() > 0 {
-		said, err := json.Marshal(r.said.String())
+	if len(r.output) == 0 && r.spoken > 0 {
+		said, err := json.Marshal(strings.Join(r.said, ""))
 		if err != nil {
 			return nil, cut(err)
 		}
