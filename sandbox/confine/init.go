@@ -226,7 +226,8 @@ func (in *initProcess) chooseFilter() {
 		f.Unix = UnixRefused
 	}
 	in.filter = buildFilter(filterOptions{unix: f.Unix, hostNet: p.Net == NetHost,
-		noNetns: !p.Namespaces && p.Net != NetHost, noNamespaces: !p.Namespaces, noMounts: f.Mounts == ""})
+		noNetns: !p.Namespaces && p.Net != NetHost, noNamespaces: !p.Namespaces, noMounts: f.Mounts == "",
+		lookAtThreads: p.Namespaces && f.Landlock > 0})
 }
 
 // read takes requests until the runner is gone; then nothing may go on here.

@@ -34,6 +34,9 @@ type filterOptions struct {
 	// noMounts: nothing but Landlock confines files, which does not see changes
 	// of modes, owners, times and attributes: refuse them altogether.
 	noMounts bool
+	// lookAtThreads: the command's own processes may be looked at. Landlock and a
+	// pid namespace keep those of others, the supervisor too, out of reach.
+	lookAtThreads bool
 }
 
 const (
@@ -129,7 +132,7 @@ func buildFilter(o filterOptions) []unix.SockFilter {
 	f.when(unix.SYS_PERSONALITY, personalities)
 	f.when(unix.SYS_IOCTL, func(b *assembler) { ioctls(b, o.noMounts) })
 	f.when(unix.SYS_FCNTL, leases)
-	f.when(unix.SYS_PTRACE, func(b *assembler) { tracing(b, !o.noNamespaces) })
+	f.when(unix.SYS_PTRACE, func(b *assembler) { tracing(b, o.lookAtThreads) })
 	if o.noNamespaces {
 		otherProcesses(f)
 	}
@@ -184,11 +187,10 @@ func ioctls(b *assembler, flags bool) {
 
 // tracing leaves what LeakSanitizer does to the threads of its own process, which
 // every program built with AddressSanitizer does at its end: stop one, read its
-// registers, let it go. Nothing of another process can be changed by that, and in
-// a pid namespace of its own there is nobody else's.
-func tracing(b *assembler, own bool) {
+// registers, let it go. Nothing of another process can be changed by that.
+func tracing(b *assembler, look bool) {
 	b.load(argument(0))
-	if own {
+	if look {
 		for _, request := range lookRequests {
 			b.when(request, func(b *assembler) { b.ret(retAllow) })
 		}

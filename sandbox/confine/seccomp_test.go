@@ -82,10 +82,10 @@ func TestFilter(t *testing.T) {
 		{"read", usual, unix.SYS_READ, nil, allow},
 		{"execve", usual, unix.SYS_EXECVE, nil, allow},
 		{"ptrace", usual, unix.SYS_PTRACE, nil, eperm},
-		{"attaching", usual, unix.SYS_PTRACE, []uint64{unix.PTRACE_ATTACH, 7}, allow},
-		{"attaching where processes of others are", filterOptions{unix: UnixByNotify, noNamespaces: true}, unix.SYS_PTRACE, []uint64{unix.PTRACE_ATTACH, 7}, eperm},
-		{"writing memory of another", usual, unix.SYS_PTRACE, []uint64{unix.PTRACE_POKEDATA, 7}, eperm},
-		{"attaching quietly", usual, unix.SYS_PTRACE, []uint64{unix.PTRACE_SEIZE, 7}, eperm},
+		{"attaching", filterOptions{unix: UnixByNotify, lookAtThreads: true}, unix.SYS_PTRACE, []uint64{unix.PTRACE_ATTACH, 7}, allow},
+		{"attaching where processes of others are", usual, unix.SYS_PTRACE, []uint64{unix.PTRACE_ATTACH, 7}, eperm},
+		{"writing memory of another", filterOptions{unix: UnixByNotify, lookAtThreads: true}, unix.SYS_PTRACE, []uint64{unix.PTRACE_POKEDATA, 7}, eperm},
+		{"attaching quietly", filterOptions{unix: UnixByNotify, lookAtThreads: true}, unix.SYS_PTRACE, []uint64{unix.PTRACE_SEIZE, 7}, eperm},
 		{"mount", usual, unix.SYS_MOUNT, nil, eperm},
 		{"bpf", usual, unix.SYS_BPF, nil, eperm},
 		{"io_uring", usual, unix.SYS_IO_URING_SETUP, nil, eperm},
@@ -171,7 +171,7 @@ func TestFilter(t *testing.T) {
 
 // Every call gets an answer, and only the listed ones are not allowed.
 func TestFilterAnswersEverything(t *testing.T) {
-	for _, o := range []filterOptions{{unix: UnixByNotify}, {unix: UnixByLandlock, hostNet: true}, {unix: UnixRefused, noNetns: true, noNamespaces: true, noMounts: true}} {
+	for _, o := range []filterOptions{{unix: UnixByNotify, lookAtThreads: true}, {unix: UnixByLandlock, hostNet: true}, {unix: UnixRefused, noNetns: true, noNamespaces: true, noMounts: true}} {
 		code := buildFilter(o)
 		if len(code) > 4096 {
 			t.Errorf("%d instructions", len(code))
