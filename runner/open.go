@@ -97,7 +97,11 @@ func (r *run) open(ctx context.Context) error {
 	if contextErr != nil {
 		return contextErr
 	}
-	r.log.Emit(conf.Event(r.box.Report()))
+	report := r.box.Report()
+	r.log.Emit(conf.Event(report))
+	for _, note := range report.Notes { // what commands will stumble over
+		r.log.Emit(event.Notice{Class: "sandbox", Message: note})
+	}
 	r.startEgress(conf)
 	if err := r.openTools(ctx, conf); err != nil {
 		return err

@@ -185,7 +185,7 @@ func (r *resolved) noteOwner(dir string) {
 		bits = st.Mode & unix.S_IWOTH
 	}
 	if bits == 0 {
-		r.notes = append(r.notes, fmt.Sprintf("commands run as user %d without privileges and may not write in %s, which belongs to user %d (mode %#o): give it to them, or run as that user",
+		r.notes = append(r.notes, fmt.Sprintf("commands run as user %d without privileges and may not write in %s, which belongs to user %d (mode %#o): give it to them in a step before (chown -R), or run as that user",
 			os.Geteuid(), dir, st.Uid, st.Mode&0o7777))
 	}
 }
