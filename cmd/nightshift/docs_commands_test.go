@@ -170,7 +170,7 @@ func TestDocumentedCommandsParse(t *testing.T) {
 // foreign are flags of other programs that the manual names.
 var foreign = map[string]string{
 	"--security-opt": "docker", "--user": "systemd-run", "--scope": "systemd-run", "--check": "git apply", "--stat": "git apply",
-	"--cov": "pytest", "--build-arg": "docker build", "--rm": "docker run", "--cap-add": "docker run", "--privileged": "docker run",
+	"--cov": "pytest", "--no-sandbox": "a browser", "--build-arg": "docker build", "--rm": "docker run", "--cap-add": "docker run", "--privileged": "docker run",
 }
 
 // Every flag that the manual names is one of ours.
