@@ -105,10 +105,14 @@ func seconds(v *node, fallback time.Duration) time.Duration {
 	case v == nil:
 		return fallback
 	case v.kind == kFloat:
-		return time.Duration(v.float * float64(time.Second))
+		return time.Duration(min(v.float, longest.Seconds()) * float64(time.Second))
 	}
-	return time.Duration(v.number) * time.Second
+	return time.Duration(min(v.number, int64(longest/time.Second))) * time.Second
 }
+
+// longest is the time that a larger number means: no job lives to see its end,
+// and a Duration holds it and what is added to it.
+const longest = 100 * 365 * 24 * time.Hour
 
 // resolve makes a path of a layer absolute: relative ones belong to the folder
 // of the file, flags to the working folder.

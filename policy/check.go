@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,10 +164,12 @@ func valueTypes() map[string]valueType {
 		"table":  table,
 		"tables": {"a list of tables", ofKind(kArray)},
 		"string": text, "path": text,
-		"name":    {"a string that is not empty", func(v *node) bool { return v.kind == kString && strings.TrimSpace(v.text) != "" }},
-		"bool":    {"true or false", ofKind(kBool)},
-		"int":     {"a whole number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 }},
-		"number":  {"a number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 }},
+		"name": {"a string that is not empty", func(v *node) bool { return v.kind == kString && strings.TrimSpace(v.text) != "" }},
+		"bool": {"true or false", ofKind(kBool)},
+		"int":  {"a whole number, 0 or more", func(v *node) bool { return v.kind == kInteger && v.number >= 0 }},
+		"number": {"a number, 0 or more", func(v *node) bool {
+			return v.kind == kInteger && v.number >= 0 || v.kind == kFloat && v.float >= 0 && !math.IsInf(v.float, 1)
+		}},
 		"strings": list, "paths": list,
 		"string|strings": {"a string or a list of strings", func(v *node) bool { return v.kind == kString || listOf(v, kString) }},
 		"strmap": {"a table of strings", func(v *node) bool {

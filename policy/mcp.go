@@ -36,7 +36,7 @@ func (b *builder) server(name string, v *node) (MCPServer, bool) {
 		StartupTimeout: seconds(v.get("startup_timeout_sec"), 10*time.Second), ToolTimeout: seconds(v.get("tool_timeout_sec"), time.Minute),
 	}
 	if ms := v.get("startup_timeout_ms"); ms != nil && v.get("startup_timeout_sec") == nil {
-		s.StartupTimeout = time.Duration(ms.number) * time.Millisecond
+		s.StartupTimeout = time.Duration(min(ms.number, longest.Milliseconds())) * time.Millisecond
 	}
 	if t := v.get("enabled_tools"); t != nil {
 		s.EnabledTools = append([]string{}, stringsOf(t)...)

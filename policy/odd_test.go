@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestOddValues: what is written and cannot be meant is an error that says so.
@@ -14,6 +16,8 @@ func TestOddValues(t *testing.T) {
 		{"sandbox_mode = \"read-only\"\n[permissions.mine]\nextends = \":workspace\"", ""},
 		{"default_permissions = \":workspace\"\n[permissions.mine]\nextends = \":workspace\"", ""},
 		{"[permissions.network]\nenabled = true", ""},
+		{"[mcp_servers.a]\ncommand = \"c\"\ntool_timeout_sec = inf", "must be a number, 0 or more, not inf"},
+		{"[limits]\nmax_cost_usd = +inf", "must be a number, 0 or more, not +inf"},
 	} {
 		_, err := Load(inMemory(map[string]string{"/work/repo/.git/HEAD": "x", places.Replace("home/config.toml"): c.config}).sources())
 		switch {
@@ -37,5 +41,21 @@ func TestOverrideQuotes(t *testing.T) {
 		if got := p.Config().DeveloperInstructions; got != want {
 			t.Errorf("%s is read as %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestEndlessTimes: a time that a Duration cannot hold is as good as none; it
+// does not turn negative.
+func TestEndlessTimes(t *testing.T) {
+	for _, n := range []string{"1e12", "10000000000", "9223372036854775807"} {
+		c := load(t, map[string]string{"home/config.toml": "[mcp_servers.a]\ncommand = \"c\"\ntool_timeout_sec = " + n + "\n[agents]\njob_max_runtime_seconds = " + strings.Replace(n, "1e12", "1000000000000", 1) +
+			"\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = \"command\"\ncommand = \"c\"\ntimeout = " + n}).Config()
+		if got := []time.Duration{c.MCPServers["a"].ToolTimeout, c.Agents.JobMaxRuntime, c.Hooks[0].Timeout}; slices.Min(got) != longest {
+			t.Errorf("%s: %v, want %v", n, got, longest)
+		}
+	}
+	c := load(t, map[string]string{"home/config.toml": "[mcp_servers.a]\ncommand = \"c\"\nstartup_timeout_ms = 9223372036854775807"}).Config()
+	if got := c.MCPServers["a"].StartupTimeout; got != longest {
+		t.Errorf("startup_timeout_ms: %v, want %v", got, longest)
 	}
 }

@@ -346,7 +346,7 @@ func (a *agents) wait(ctx context.Context, c tool.Call) (tool.Result, error) {
 	}
 	bound := agentWaitDefault
 	if args.Timeout > 0 {
-		bound = min(time.Duration(args.Timeout)*time.Millisecond, agentWaitMax)
+		bound = time.Duration(min(args.Timeout, agentWaitMax.Milliseconds())) * time.Millisecond
 	}
 	id := a.item(c, "", "wait", ids, nil, event.InProgress)
 	timedOut := a.waitAny(ctx, ids, bound)

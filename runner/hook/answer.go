@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -95,7 +96,7 @@ func readOutput(event, text string) (said, error) {
 	if err := d.Decode(&a); err != nil {
 		return said{}, fmt.Errorf("its output cannot be read: %w", err)
 	}
-	if d.More() {
+	if _, err := d.Token(); err != io.EOF { // More would take a closing bracket for the end
 		return said{}, errors.New("its output goes on after the JSON object")
 	}
 	return a.judge(event)

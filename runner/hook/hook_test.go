@@ -132,6 +132,7 @@ func TestWhatHooksSay(t *testing.T) {
 		{PreToolUse, "kill -KILL $$", "blocked: the hook failed: ", "failed"},                                                                       // (closed)
 		{PreToolUse, js(`{"decision":"blo`), "blocked: the hook failed: its output cannot be read", "failed"},                                       // (closed)
 		{PreToolUse, js(`{"descision":"block"}`), `blocked: the hook failed: its output cannot be read: json: unknown field "descision"`, "failed"}, // (closed)
+		{PreToolUse, js(`{}}`), "blocked: the hook failed: its output goes on after the JSON object", "failed"},
 		{PreToolUse, js(`{} {}`), "blocked: the hook failed: its output goes on after the JSON object", "failed"},
 		{PreToolUse, js(`{"decision":"deny"}`), `blocked: the hook failed: its decision is "deny"`, "failed"},
 		{PreToolUse, js(`{"continue":false,"stopReason":"enough"}`), "ended: enough", "blocked"},                                                                      // (closed)
