@@ -172,7 +172,7 @@ type remote struct {
 func (g *Git) fetch(ctx context.Context, repo, ref string) (cached, error) {
 	clean, user := splitURL(repo)
 	sum := sha256.Sum256([]byte(clean))
-	r := &remote{g: g, env: credential(clean, user),
+	r := &remote{g: g, env: credential(clean, user, g.Environ),
 		cached: cached{dir: filepath.Join(g.Cache, hex.EncodeToString(sum[:8])+".git"), origin: clean}}
 	if err := os.MkdirAll(g.Cache, 0o755); err != nil {
 		return cached{}, err

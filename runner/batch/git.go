@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -111,7 +112,9 @@ var quiet = []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=true", "SSH_ASKPASS=t
 
 // dropped are variables that would point git somewhere else.
 var dropped = []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR",
-	"GIT_NAMESPACE", "GIT_CEILING_DIRECTORIES", "GIT_EXTERNAL_DIFF", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PREFIX", "GIT_TEMPLATE_DIR"}
+	"GIT_NAMESPACE", "GIT_CEILING_DIRECTORIES", "GIT_EXTERNAL_DIFF", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PREFIX", "GIT_TEMPLATE_DIR",
+	"GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE", "GIT_CONFIG", "GIT_QUARANTINE_PATH", "GIT_DEFAULT_HASH", "GIT_DEFAULT_REF_FORMAT",
+	"GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS", "GIT_DIFF_OPTS"}
 
 // environ is the environment of git: the job's, without what would mislead git.
 func (g *Git) environ(c call) []string {
@@ -244,14 +247,25 @@ func splitURL(repo string) (clean string, user *url.Userinfo) {
 
 // credential hands the credentials of a URL to git in its environment: not in
 // its arguments, which others see, nor in a configuration that stays on disk.
-// The header goes to that host only, also when it redirects.
-func credential(clean string, user *url.Userinfo) []string {
+// The header goes to that host only, also when it redirects. It comes after the
+// settings that environ gives git already.
+func credential(clean string, user *url.Userinfo, environ []string) []string {
 	u, err := url.Parse(clean)
 	if user == nil || err != nil || !strings.HasPrefix(u.Scheme, "http") {
 		return nil
 	}
 	pass, _ := user.Password()
 	basic := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + pass))
-	return []string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http." + u.Scheme + "://" + u.Host + "/.extraHeader",
-		"GIT_CONFIG_VALUE_0=Authorization: Basic " + basic}
+	settings := 0
+	for _, e := range environ {
+		if n, ok := strings.CutPrefix(e, "GIT_CONFIG_COUNT="); ok {
+			settings, err = strconv.Atoi(n)
+		}
+	}
+	if err != nil || settings < 0 {
+		settings = 0 // git would refuse such a number
+	}
+	n := strconv.Itoa(settings)
+	return []string{"GIT_CONFIG_COUNT=" + strconv.Itoa(settings+1), "GIT_CONFIG_KEY_" + n + "=http." + u.Scheme + "://" + u.Host + "/.extraHeader",
+		"GIT_CONFIG_VALUE_" + n + "=Authorization: Basic " + basic}
 }

@@ -12,9 +12,12 @@ import (
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -469,5 +472,17 @@ func TestRepositoryOfAnotherUser(t *testing.T) {
 	}
 	if got := w.run(tree, "log", "-1", "--format=%s"); got != "two" {
 		t.Errorf("the checkout is at %q", got)
+	}
+}
+
+// A URL's password is one more setting of git, after those that the job makes.
+func TestCredentialBesideSettings(t *testing.T) {
+	for _, c := range []struct{ count, want string }{{"", "0"}, {"GIT_CONFIG_COUNT=2", "2"}, {"GIT_CONFIG_COUNT=x", "0"}} {
+		env := credential("https://h.example/r", url.UserPassword("bot", "pw"), []string{"A=b", c.count})
+		n, _ := strconv.Atoi(c.want)
+		want := []string{fmt.Sprintf("GIT_CONFIG_COUNT=%d", n+1), "GIT_CONFIG_KEY_" + c.want + "=http.https://h.example/.extraHeader", "GIT_CONFIG_VALUE_" + c.want + "=Authorization: Basic Ym90OnB3"}
+		if !slices.Equal(env, want) {
+			t.Errorf("%q: %q, want %q", c.count, env, want)
+		}
 	}
 }

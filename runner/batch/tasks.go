@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -119,6 +120,9 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	var sec float64
 	if err := json.Unmarshal(b, &sec); err != nil || sec < 0 {
 		return errors.New("a duration is text like \"15m\" or a number of seconds")
+	}
+	if sec > math.MaxInt64/float64(time.Second)/2 {
+		return fmt.Errorf("%s seconds are more than a duration can hold; leave the limit out to have none", b)
 	}
 	*d = Duration(sec * float64(time.Second))
 	return nil
@@ -255,8 +259,9 @@ func decodeStrict(line []byte, v any) error {
 		return fmt.Errorf("field %q cannot be %s", kind.Field, aKind(kind.Value))
 	case err != nil:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	case dec.More():
-		return errors.New("more than one JSON value on the line")
+	}
+	if _, err := dec.Token(); err != io.EOF { // More would take a closing bracket for the end
+		return errors.New("something follows the JSON value on the line")
 	}
 	return nil
 }
@@ -335,7 +340,11 @@ func fromRow(vars map[string]string) (Task, error) {
 		if json.Valid([]byte(s)) && strings.HasPrefix(strings.TrimSpace(s), "{") {
 			t.OutputSchema = json.RawMessage(s)
 		} else {
-			t.OutputSchema = json.RawMessage(fmt.Sprintf("%q", s))
+			name, err := json.Marshal(s)
+			if err != nil {
+				return t, fmt.Errorf("column output_schema: %w", err)
+			}
+			t.OutputSchema = name
 		}
 	}
 	return t, nil

@@ -25,7 +25,10 @@ func TestReadTasks(t *testing.T) {
 		{"braces of a JSON prompt stand for themselves", "t.jsonl", `{"id":"a","repo":"/r","prompt":"func main() {x}"}`, ReadOptions{}, "a"},
 		{"template columns of JSON", "t.jsonl", `{"id":"a","repo":"/r"}`, ReadOptions{Prompt: "{id} {nope}"}, "names {nope}"},
 		{"kinds", "t.jsonl", `{"id":7,"repo":"/r","prompt":"p"}` + "\n" + `{"id":"b","repo":"/r","prompt":"p","limits":{"max_turns":"3"}}` + "\n[]\n" + `{"id":"c"} {}`, ReadOptions{Prompt: "p", Repo: "/r"},
-			`t.jsonl:1: field "id" cannot be a number|t.jsonl:2: field "limits.max_turns" cannot be a string|t.jsonl:3: a JSON object is wanted here, not an array|t.jsonl:4: more than one JSON value`},
+			`t.jsonl:1: field "id" cannot be a number|t.jsonl:2: field "limits.max_turns" cannot be a string|t.jsonl:3: a JSON object is wanted here, not an array|t.jsonl:4: something follows the JSON value`},
+		{"brackets too many", "t.jsonl", `{"id":"a"}}` + "\n" + `{"id":"b"}]`, ReadOptions{Prompt: "p", Repo: "/r"},
+			"t.jsonl:1: something follows|t.jsonl:2: something follows"},
+		{"endless limits", "t.jsonl", `{"id":"a","limits":{"max_wall_time":1e12}}`, ReadOptions{Prompt: "p", Repo: "/r"}, "1e12 seconds are more than a duration can hold"},
 		{"negative limits", "t.jsonl", `{"id":"a","repo":"/r","prompt":"p","limits":{"max_cost":-1}}`, ReadOptions{}, "limits.max_cost must not be negative"},
 		{"control characters", "t.jsonl", `{"id":"a\tb","repo":"/r","prompt":"p"}` + "\n" + `{"id":"c","repo":"/r","ref":"x\ny","prompt":"p"}`, ReadOptions{}, "t.jsonl:1: the id has a control|t.jsonl:2: repo or ref"},
 		{"csv limits", "t.csv", "id,limits\na,\"{\"\"max_turns\"\":2,\"\"x\"\":1}\"\n", ReadOptions{Prompt: "p", Repo: "/r"}, `column limits: unknown field "x"`},
@@ -126,4 +129,16 @@ func FuzzReadTasks(f *testing.F) {
 			ids[x.ID] = true
 		}
 	})
+}
+
+// A path to a schema may hold what Go quotes in its own way and JSON in another.
+func TestSchemaPathOfARow(t *testing.T) {
+	const path = "a\aschema\u200b.json"
+	tasks, err := ReadTasks("t.csv", []byte("id,output_schema\na,"+path+"\n"), ReadOptions{Prompt: "p", Repo: "/r"})
+	if err != nil || len(tasks) != 1 || tasks[0].schemaPath() != path {
+		t.Fatalf("%+v, %v", tasks, err)
+	}
+	if d := tasks[0].Digest(); !strings.HasPrefix(d, "sha256:") {
+		t.Error(d)
+	}
 }
