@@ -178,7 +178,7 @@ func (c *batchRunCmd) shard(rt *runtime) (batch.Shard, error) {
 const shownFailures = 20
 
 // end prints the totals and chooses the exit code: 0 when every task of the
-// shard succeeded, 7 when a budget stopped the batch, else what failureCode
+// shard succeeded, 7 when a budget stopped the batch, 6 when the service asks for a long wait, else what failureCode
 // says.
 func (c *batchRunCmd) end(rt *runtime, out string, sum batch.Summary, err error) error {
 	failed := 0
@@ -196,7 +196,10 @@ func (c *batchRunCmd) end(rt *runtime, out string, sum batch.Summary, err error)
 	fmt.Fprintf(rt.stderr, "%d tasks: %d succeeded, %d failed, %d without a result; results in %s\n",
 		sum.Total, len(sum.Results)-failed, failed, len(sum.Missing), filepath.Join(out, "results.jsonl"))
 	var spent *batch.BudgetError
+	var paused *batch.PauseError
 	switch {
+	case errors.As(err, &paused):
+		return exitError{code: runner.ExitService, err: paused}
 	case errors.As(err, &spent):
 		return exitError{code: runner.ExitLimit, err: spent}
 	case rt.ctx.Err() == nil && unwritten(out, err):
@@ -250,6 +253,9 @@ func (b *batchWork) progress(p batch.Progress) {
 	}
 	perMinute := float64(p.Done-p.Skipped) / max(p.Elapsed.Minutes(), 1) // the first minute is no rate yet
 	what := "working for " + p.Elapsed.Round(time.Second).String()
+	if p.Wait > time.Second {
+		what += ", the next model request is made in " + p.Wait.Round(time.Second).String()
+	}
 	if r := p.Last; r != nil {
 		state := "ok"
 		if !r.OK() {

@@ -42,7 +42,7 @@ func TestBatchGatesEveryRequest(t *testing.T) {
 	g := &gated{&fakeService{[]model.Delta{{Retrying: &model.Retrying{Err: refused}}, {Retrying: &model.Retrying{}}}, last, &log}, batch.Workspace{
 		Gate:  func(context.Context) error { log = append(log, "gate"); return nil },
 		Again: func(_ context.Context, d time.Duration) error { log = append(log, "again "+d.String()); return nil },
-		Pause: func(d time.Duration) error { log = append(log, "pause "+d.String()); return nil },
+		Pause: func(_ context.Context, d time.Duration) error { log = append(log, "pause "+d.String()); return nil },
 	}}
 	var end error
 	for _, err := range g.Stream(context.Background(), model.Request{}) {

@@ -149,7 +149,7 @@ func (g *gated) Stream(ctx context.Context, r model.Request) iter.Seq2[model.Del
 			return
 		}
 		for d, err := range g.inner.Stream(ctx, r) {
-			if perr := g.refused(err); perr != nil {
+			if perr := g.refused(ctx, err); perr != nil {
 				err = errors.Join(err, perr)
 			}
 			if !yield(d, err) {
@@ -171,12 +171,12 @@ func (g *gated) Stream(ctx context.Context, r model.Request) iter.Seq2[model.Del
 }
 
 // refused tells the others of a wait that came with a last refusal.
-func (g *gated) refused(err error) error {
+func (g *gated) refused(ctx context.Context, err error) error {
 	var api *model.APIError
 	if !errors.As(err, &api) || api.RetryAfter <= 0 {
 		return nil
 	}
-	if err := g.w.Pause(api.RetryAfter); err != nil {
+	if err := g.w.Pause(ctx, api.RetryAfter); err != nil {
 		return fmt.Errorf("the batch's pause: %w", err)
 	}
 	return nil

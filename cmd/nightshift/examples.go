@@ -31,7 +31,9 @@ func examples(path string) string {
 
 A line of tasks.jsonl: {"id":"one","prompt":"…","repo":"…","ref":"…","limits":{"max_turns":20}}
 rows.csv begins with the names of its columns; one of them is id.
-Exit code 0: every task succeeded. 9: some did not. 7: a budget stopped the batch.
+Exit code 0: every task succeeded. 9: some did not. 7: a budget stopped the
+batch. 6: the model service asks for a wait of more than 15 minutes, or refused
+every task; the same command goes on later.
 `
 	case "batch merge":
 		return `  nightshift batch merge shard-0 shard-1 --out merged

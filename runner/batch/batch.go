@@ -56,7 +56,7 @@ type Workspace struct {
 	CostLeft   float64
 	TokensLeft int64
 	// Pause tells all workers of a wait that the service asked for.
-	Pause func(time.Duration) error
+	Pause func(context.Context, time.Duration) error
 	// Spend tells of what one model response cost, the moment it is known, so
 	// that a budget stops a batch in the middle of its tasks.
 	Spend func(event.Usage, float64) error
@@ -68,6 +68,7 @@ type Progress struct {
 	CostUSD                               float64 // spent by all processes and attempts
 	Tokens                                int64
 	Elapsed, Left                         time.Duration // Left is an estimate, 0 before the first task ended
+	Wait                                  time.Duration // until the next model request may be made
 	Last                                  *Result       // nil in a heartbeat
 }
 
@@ -77,7 +78,7 @@ type Summary struct {
 	Total   int      // tasks of this shard
 	Ran     int      // run by this process
 	Missing []string // tasks without a result
-	Stopped string   // which budget stopped the batch, if any
+	Stopped string   // what stopped the batch, if anything
 }
 
 // engine is one process's part of a batch.
@@ -138,6 +139,10 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	var b *BudgetError
 	if errors.As(err, &b) {
 		sum.Stopped = b.What
+	}
+	var p *PauseError
+	if errors.As(err, &p) {
+		sum.Stopped = "the model service asks to wait " + p.Asked.String()
 	}
 	return sum, errors.Join(err, serr, e.store.writeList(), e.ledger.close())
 }
@@ -322,7 +327,7 @@ func (e *engine) report(last *Result) {
 	}
 	e.mu.Unlock()
 	s := e.ledger.spent()
-	p.CostUSD, p.Tokens, p.Last = s.CostUSD, s.Tokens, last
+	p.CostUSD, p.Tokens, p.Last, p.Wait = s.CostUSD, s.Tokens, last, e.rate.ahead()
 	e.o.Progress(p)
 }
 

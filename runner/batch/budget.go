@@ -2,6 +2,7 @@ package batch
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,34 @@ func (e *BudgetError) Error() string {
 // Hint tells how to go on.
 func (e *BudgetError) Hint() string {
 	return "finished tasks are kept; run the same command again with a higher budget to go on"
+}
+
+// PauseError is a batch that ended because the model service asks for a wait of
+// more than maxPause.
+type PauseError struct{ Asked time.Duration }
+
+// Error says how long.
+func (e *PauseError) Error() string {
+	wait := "far longer than a batch waits"
+	if e.Asked < rateAhead*365 {
+		wait = e.Asked.Round(time.Second).String()
+	}
+	return fmt.Sprintf("the batch was stopped: the model service asks to wait %s (a batch waits up to %s)", wait, maxPause)
+}
+
+// Hint tells how to go on.
+func (e *PauseError) Hint() string {
+	return "finished tasks are kept; run the same command again when that time is over, or with another account"
+}
+
+// pause lets every worker of every process wait as long as the service asks one
+// of them to.
+func (e *engine) pause(ctx context.Context, d time.Duration) error {
+	if d > maxPause {
+		e.cancel(&PauseError{d})
+		return nil
+	}
+	return e.rate.pause(ctx, d)
 }
 
 // overspent stops the batch when a budget is used up and there is something
@@ -103,12 +132,14 @@ type ledger struct {
 
 	mu    sync.Mutex
 	f     *os.File
+	size  int64 // of what is whole in f
 	total spending
 	read  map[string]int64 // bytes counted of each file of the others
+	lines map[string]int   // lines of them
 }
 
 func openLedger(dir, owner string) (*ledger, error) {
-	l := &ledger{dir: dir, own: unsafeName().ReplaceAllString(owner, "_") + ".jsonl", read: map[string]int64{}}
+	l := &ledger{dir: dir, own: unsafeName().ReplaceAllString(owner, "_") + ".jsonl", read: map[string]int64{}, lines: map[string]int{}}
 	if err := l.refresh(); err != nil {
 		return nil, err
 	}
@@ -129,8 +160,10 @@ func (l *ledger) add(e entry) error {
 		}
 	}
 	if _, err := l.f.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("the batch's ledger: %w", err)
+		// Half a line would make one of the next and itself that nobody can read.
+		return fmt.Errorf("the batch's ledger: %w", errors.Join(err, l.f.Truncate(l.size)))
 	}
+	l.size += int64(len(line)) + 1
 	l.total.add(e.spending)
 	return l.refresh()
 }
@@ -181,11 +214,13 @@ func (l *ledger) count(name string) error {
 	for line := range bytes.Lines(data[:end]) {
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			at := l.lines[name] + 1
+			return fmt.Errorf("%s:%d cannot be read: %w; it says what one answer cost, and may be deleted if that need not count", f.Name(), at, err)
 		}
 		l.total.add(e.spending)
+		l.read[name] += int64(len(line))
+		l.lines[name]++
 	}
-	l.read[name] += int64(end)
 	return nil
 }
 

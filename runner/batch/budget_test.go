@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/nightshift-ci/nightshift/runner/event"
 )
@@ -136,10 +139,17 @@ func TestLedgerOfOthers(t *testing.T) {
 	if err != nil || three.spent().Tokens != 1118 {
 		t.Errorf("%+v %v", three.spent(), err)
 	}
+	// What nobody can read is not taken for nothing spent.
+	if err := os.WriteFile(filepath.Join(dir, "dead.jsonl"), []byte(`{"tokens":7}`+"\n"+`{"tok{"tokens":7}`+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openLedger(dir, "host/4"); err == nil || !strings.Contains(err.Error(), "dead.jsonl:2 cannot be read") {
+		t.Error(err)
+	}
 }
 
 func TestRate(t *testing.T) {
-	root := t.TempDir()
+	root, ctx := t.TempDir(), context.Background()
 	one, err := newRate(root, 1200) // one every 50 ms
 	if err != nil {
 		t.Fatal(err)
@@ -168,21 +178,38 @@ func TestRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	start = time.Now()
-	if err := errors.Join(one.pause(300*time.Millisecond), two.wait(context.Background())); err != nil {
+	if err := errors.Join(one.pause(ctx, 300*time.Millisecond), two.wait(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took < 300*time.Millisecond {
 		t.Errorf("the pause took %s", took)
 	}
-	// No task is begun while slots are far away; a cancelled one does not wait.
-	if err := one.pause(time.Hour); err != nil {
+	// A slot that a clock gave which was set back since is nobody's.
+	if err := one.pause(ctx, 30*24*time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	start = time.Now()
+	if err := two.wait(ctx); err != nil || time.Since(start) > 10*time.Second {
+		t.Errorf("%v after %s", err, time.Since(start))
+	}
+	// No task is begun while slots are far away; a cancelled one does not wait.
+	if err := one.pause(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if err := errors.Join(two.calm(ctx)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("calm: %v", err)
 	}
+	if err := two.wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("wait: %v", err)
+	}
+	// A process that keeps the file locked, because it was stopped, holds up nobody for ever.
+	lock := flock.New(filepath.Join(root, rateFile))
+	if err := lock.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
 	if err := two.wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("wait: %v", err)
 	}
@@ -251,5 +278,24 @@ func TestHeartbeat(t *testing.T) {
 	}
 	if _, err := Run(context.Background(), o); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A service that asks for hours ends the batch: its tasks have no result and run
+// the next time.
+func TestLongPause(t *testing.T) {
+	o := options(t.TempDir(), 3)
+	o.Workers = 1
+	o.Work = func(ctx context.Context, _ Task, w Workspace) (Result, error) {
+		return Result{Outcome: "failed", ExitCode: 6}, w.Pause(ctx, 2*time.Hour)
+	}
+	sum, err := Run(context.Background(), o)
+	var paused *PauseError
+	if !errors.As(err, &paused) || len(sum.Missing) != 3 || sum.Stopped == "" || !strings.Contains(err.Error(), "asks to wait 2h0m0s") {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	o.Work = func(context.Context, Task, Workspace) (Result, error) { return Result{Outcome: "success"}, nil }
+	if sum, err = Run(context.Background(), o); err != nil || len(sum.Results) != 3 {
+		t.Fatalf("%+v, %v", sum, err)
 	}
 }

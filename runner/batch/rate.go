@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -24,6 +25,17 @@ const (
 	// rateBacklog is how far ahead slots may be given away before no further task
 	// is begun: a task that only waits for requests uses up its own time limits.
 	rateBacklog = 5 * time.Second
+	// maxPause is how long a batch waits when the service asks it to. Longer waits
+	// are those for a usage limit of hours; they end the batch, whose runner would
+	// only be paid for doing nothing.
+	maxPause = 15 * time.Minute
+	// rateAhead is the furthest a slot can be: one that is further was written by
+	// a clock that was set back since.
+	rateAhead = 24 * time.Hour
+	// rateLock is how long the file may be locked by another process, which needs
+	// microseconds: after it, that process is stopped or the file system is.
+	rateLock = 30 * time.Second
+	rateTry  = 2 * time.Millisecond // between two attempts to lock it
 )
 
 // rate is one token bucket for all workers of all processes that share a
@@ -45,7 +57,7 @@ func newRate(root string, perMinute int) (*rate, error) {
 	if perMinute > 0 {
 		r.every = time.Minute / time.Duration(perMinute)
 	}
-	if err := r.shared(func(t time.Time) time.Time { return t }); err != nil {
+	if err := r.shared(context.Background(), func(t time.Time) time.Time { return t }); err != nil {
 		if r.every > 0 {
 			return nil, fmt.Errorf("the requests a minute cannot be shared through %s: %w", r.path, err)
 		}
@@ -55,14 +67,16 @@ func newRate(root string, perMinute int) (*rate, error) {
 }
 
 // shared lets change move the next slot, as all processes see it. mu is held.
-func (r *rate) shared(change func(time.Time) time.Time) error {
+func (r *rate) shared(ctx context.Context, change func(time.Time) time.Time) error {
 	if r.path == "" {
 		r.next = change(r.next)
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, rateLock, fmt.Errorf("another process has locked %s for %s", r.path, rateLock))
+	defer cancel()
 	lock := flock.New(r.path)
-	if err := lock.Lock(); err != nil { // held for microseconds
-		return err
+	if _, err := lock.TryLockContext(ctx, rateTry); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer func() { _ = lock.Close() }() // the lock ends with its descriptor
 	f, err := os.OpenFile(r.path, os.O_RDWR, 0)
@@ -75,6 +89,9 @@ func (r *rate) shared(change func(time.Time) time.Time) error {
 	if _, err := io.ReadFull(f, b[:]); err == nil {
 		was = time.Unix(0, int64(binary.BigEndian.Uint64(b[:])))
 	}
+	if was.After(time.Now().Add(rateAhead)) {
+		was = time.Time{}
+	}
 	if r.next = change(was); !r.next.Equal(was) {
 		binary.BigEndian.PutUint64(b[:], uint64(r.next.UnixNano()))
 		if _, err := f.WriteAt(b[:], 0); err != nil {
@@ -86,7 +103,7 @@ func (r *rate) shared(change func(time.Time) time.Time) error {
 
 // wait blocks until the next request may be made.
 func (r *rate) wait(ctx context.Context) error {
-	at, err := r.take()
+	at, err := r.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,12 +114,12 @@ func (r *rate) wait(ctx context.Context) error {
 // sender waits by itself. Its slot is taken first: the pause that the service
 // asked for, which holds for everybody, does not hold for it twice.
 func (r *rate) again(ctx context.Context, asked time.Duration) error {
-	at, err := r.take()
+	at, err := r.take(ctx)
 	if err != nil {
 		return err
 	}
 	if asked > 0 {
-		if err := r.pause(asked); err != nil {
+		if err := r.pause(ctx, asked); err != nil {
 			return err
 		}
 	}
@@ -110,10 +127,10 @@ func (r *rate) again(ctx context.Context, asked time.Duration) error {
 }
 
 // take takes the next slot and says when it is.
-func (r *rate) take() (at time.Time, err error) {
+func (r *rate) take(ctx context.Context) (at time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err = r.shared(func(next time.Time) time.Time {
+	err = r.shared(ctx, func(next time.Time) time.Time {
 		now := time.Now()
 		at = now
 		if next.After(now) {
@@ -132,7 +149,7 @@ func (r *rate) take() (at time.Time, err error) {
 func (r *rate) calm(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		err := r.shared(func(next time.Time) time.Time { return next })
+		err := r.shared(ctx, func(next time.Time) time.Time { return next })
 		ahead := time.Until(r.next)
 		r.mu.Unlock()
 		if err != nil || ahead <= rateBacklog {
@@ -144,12 +161,19 @@ func (r *rate) calm(ctx context.Context) error {
 	}
 }
 
-// pause keeps every worker from asking for d: one Retry-After is meant for all
-// who share the account.
-func (r *rate) pause(d time.Duration) error {
+// ahead is how long the next request will wait, as far as this process knows.
+func (r *rate) ahead() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.shared(func(next time.Time) time.Time {
+	return max(0, time.Until(r.next))
+}
+
+// pause keeps every worker from asking for d: one Retry-After is meant for all
+// who share the account.
+func (r *rate) pause(ctx context.Context, d time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shared(ctx, func(next time.Time) time.Time {
 		if at := time.Now().Add(d); at.After(next) {
 			return at
 		}

@@ -28,7 +28,7 @@ func (e *engine) work(ctx context.Context, t Task) (Result, bool, error) {
 	}
 	acc := &account{e: e, task: t.ID, n: n}
 	out := e.store.path(dir)
-	w := Workspace{Tree: filepath.Join(out, treeDir), Out: out, Gate: e.rate.wait, Again: e.rate.again, Pause: e.rate.pause, Spend: acc.spend}
+	w := Workspace{Tree: filepath.Join(out, treeDir), Out: out, Gate: e.rate.wait, Again: e.rate.again, Pause: e.pause, Spend: acc.spend}
 	r := e.try(ctx, t, &w)
 	if err := acc.settle(r); err != nil {
 		return r, false, err
