@@ -17,6 +17,7 @@ missing=()
 packages slurmctld slurm-wlm
 packages munged munge
 packages npm npm
+packages rsync rsync # gitlab-ci-local copies with it
 if [ ${#missing[@]} -gt 0 ]; then
   timeout 300 apt-get update -qq
   DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
