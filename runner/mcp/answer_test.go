@@ -28,7 +28,7 @@ func TestAnswers(t *testing.T) {
 		"badcontent": failed + `the server's answer is not of the form that the protocol asks for"}]`,
 		"nullblock":  failed + `the server's answer holds an entry that is not a content block"}]`,
 		"number":     failed + `the server's answer is not of the form that the protocol asks for"}]`,
-		"refused":    failed + `Mcp error: -32000: text"}]`,
+		"refused":    failed + `Mcp error: -32000: text({\"x\":1})"}]`,
 	} {
 		if got := shown(call(t, s, "answer", `{"x":"`+x+`"}`)); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", x, got, want)

@@ -238,11 +238,16 @@ func objectArguments(raw json.RawMessage) (json.RawMessage, error) {
 // rest of the error tells what happened.
 const notSent = -32005
 
-// protocolError reads the server's own refusal of a request.
+// protocolError reads the server's own refusal of a request. Its data often says
+// what the message does not, as which argument is wrong.
 func protocolError(err error) (code int64, message string, ok bool) {
 	var e *jsonrpc.Error
 	if !errors.As(err, &e) || e.Code == notSent {
 		return 0, "", false
 	}
-	return e.Code, clip(e.Message, maxModelText), true
+	message = e.Message
+	if len(e.Data) > 0 && string(e.Data) != "null" {
+		message += "(" + string(e.Data) + ")"
+	}
+	return e.Code, clip(message, maxModelText), true
 }
