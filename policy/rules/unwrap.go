@@ -112,6 +112,8 @@ func (u *unwrapper) byOwnReader(name string, words []word, k kind, in stdin) boo
 		u.make(words, k)
 	case "find", "gfind":
 		u.find(words, k, in)
+	case "parallel", "sem":
+		return u.parallel(words, k, in)
 	case "xargs", "gxargs":
 		u.xargs(words, k, in)
 	case "busybox", "toybox":
