@@ -142,6 +142,9 @@ func (r *run) closeTurn(err error) Outcome {
 		r.log.Emit(event.TurnFailed{Error: o.Failure(), Usage: &usage})
 		return o
 	}
+	if r.commentary {
+		r.notice("commentary", "the model ended the turn with a commentary and gave no final answer", "read its last message: the work may not be finished")
+	}
 	r.log.Emit(event.TurnCompleted{Usage: usage})
 	if !r.answered {
 		return Outcome{Outcome: "failed", Class: "empty_answer", ExitCode: ExitFailed, Message: "the model ended the turn without an answer",

@@ -87,6 +87,7 @@ type outputItem struct {
 	Arguments json.RawMessage `json:"arguments"`
 	Input     string          `json:"input"`
 	Status    string          `json:"status"`
+	Phase     string          `json:"phase"`
 	Action    json.RawMessage `json:"action"`
 	Content   contentParts    `json:"content"`
 	Summary   []struct {

@@ -157,6 +157,7 @@ type run struct {
 	totals      event.Totals
 	final       string // last message of the turn
 	answered    bool   // the last response had a message
+	commentary  bool   // it called that no answer
 	request     int
 	turnID      string
 	closers     []func(context.Context)

@@ -99,7 +99,7 @@ func (r *run) sumUp(ctx context.Context, limit *LimitError) {
 // the calls it makes.
 func (r *run) absorb(resp *model.Response) ([]call, error) {
 	var calls []call
-	r.answered = false
+	r.answered, r.commentary = false, false
 	for _, it := range resp.Items {
 		o, err := readItem(it)
 		if err != nil {
@@ -121,6 +121,7 @@ func (r *run) absorb(resp *model.Response) ([]call, error) {
 			if r.Mode != "review" { // a review shows one message, made of the answer
 				r.log.Complete("", event.AgentMessage{Text: text})
 			}
+			r.commentary = o.Phase == "commentary"
 		case "reasoning":
 			if s := o.summary(); s != "" {
 				r.log.Complete("", event.Reasoning{Text: s})
