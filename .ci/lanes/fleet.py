@@ -144,7 +144,8 @@ def killed(base):
         time.sleep(random.random())
     for p in procs:
         if p.returncode not in (0, -9):
-            sys.exit("a batch ended with %d; see\n%s" % (p.returncode, open(base + "/batch.log").read()[-2000:]))
+            said = [line for line in open(base + "/batch.log") if line.startswith(("error:", "hint:", "failed:"))]
+            sys.exit("a batch ended with %d; see\n%s" % (p.returncode, "".join(said[-20:])))
     with open(out + "/results.jsonl") as f:
         results = [json.loads(line) for line in f]
     ids = {r["id"] for r in results}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -229,5 +231,48 @@ func TestLostClaimHasNoResult(t *testing.T) {
 func TestStartTime(t *testing.T) {
 	if startTime(os.Getpid()) == "" || startTime(1<<30) != "" {
 		t.Error("processes cannot be told apart")
+	}
+}
+
+// The git call of a killed process may still write into its checkout while the
+// next attempt begins: that stops no batch, and the checkout goes in the end.
+func TestAbandonedCheckoutGrows(t *testing.T) {
+	task := tasksN(1)[0]
+	st, err := openStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, err := st.attempt(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := st.path(first, treeDir)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			dir := filepath.Join(tree, ".git", strconv.Itoa(i%50))
+			if os.MkdirAll(dir, 0o755) == nil {
+				_ = os.WriteFile(filepath.Join(dir, "x"), nil, 0o644)
+			}
+		}
+	}()
+	for n := 2; n < 5; n++ {
+		if _, got, err := st.attempt(task); err != nil || got != n {
+			t.Errorf("attempt %d: %d, %v", n, got, err)
+		}
+	}
+	close(stop)
+	<-done
+	if _, _, err := st.attempt(task); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the checkout is still there: %v", err)
 	}
 }

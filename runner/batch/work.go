@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"syscall"
+	"time"
 
 	"github.com/nightshift-ci/nightshift/sandbox"
 )
@@ -91,7 +93,7 @@ func (s *store) attempt(t Task) (dir string, n int, err error) {
 			continue
 		}
 		n = max(n, k)
-		if err := sandbox.RemoveTree(s.path(base, d.Name(), treeDir)); err != nil {
+		if err := removeAbandoned(s.path(base, d.Name(), treeDir)); err != nil {
 			return "", 0, err
 		}
 	}
@@ -106,4 +108,25 @@ func (s *store) attempt(t Task) (dir string, n int, err error) {
 			return "", 0, err
 		}
 	}
+}
+
+// Bounds of the removal of a checkout into which the git call of a killed process
+// still writes: that ends within moments.
+const (
+	abandonedTries = 20
+	abandonedPause = 50 * time.Millisecond
+)
+
+// removeAbandoned removes the checkout of an earlier attempt. One that does not
+// stop growing is left to its owner, who is alive then: the next attempt works in
+// a folder of its own.
+func removeAbandoned(tree string) error {
+	for range abandonedTries {
+		err := sandbox.RemoveTree(tree)
+		if !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+		time.Sleep(abandonedPause)
+	}
+	return nil
 }
