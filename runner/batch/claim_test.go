@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -247,28 +248,22 @@ func TestAbandonedCheckoutGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := st.path(first, treeDir)
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for k := range 4 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				_ = os.MkdirAll(filepath.Join(tree, ".git", strconv.Itoa(k), strconv.Itoa(i%20)), 0o755)
 			}
-			dir := filepath.Join(tree, ".git", strconv.Itoa(i%50))
-			if os.MkdirAll(dir, 0o755) == nil {
-				_ = os.WriteFile(filepath.Join(dir, "x"), nil, 0o644)
-			}
-		}
-	}()
-	for n := 2; n < 5; n++ {
+		})
+	}
+	for n := 2; n < 4; n++ {
 		if _, got, err := st.attempt(task); err != nil || got != n {
 			t.Errorf("attempt %d: %d, %v", n, got, err)
 		}
 	}
-	close(stop)
-	<-done
+	cancel()
+	wg.Wait()
 	if _, _, err := st.attempt(task); err != nil {
 		t.Error(err)
 	}
