@@ -32,7 +32,10 @@ func forward(t *testing.T, w *world) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
+	// Not the transport of all: servers of other tests close its connections when they end.
+	own := &http.Transport{}
+	t.Cleanup(own.CloseIdleConnections)
+	return &httputil.ReverseProxy{Transport: own, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
 }
 
 // The file of authorities that the reference's variable names counts, before
